@@ -69,8 +69,9 @@ static int open_existing_folder(const char *path)
 }
 
 /* Syncs the parent too: a new folder whose name a loss of power takes is lost with all that was synced in it. */
-static int sync_parent(const char *path)
+static int make_folder(const char *path)
 {
+    if (mkdir(path, 0700) != 0) return errno == EEXIST ? 0 : -errno;
     const char *slash = strrchr(path, '/');
     char *parent = slash == NULL   ? mem_strdup(".")
                    : slash == path ? mem_strdup("/")
@@ -81,12 +82,6 @@ static int sync_parent(const char *path)
     int result = machine_sync(NULL, fd);
     machine_close(NULL, fd);
     return result;
-}
-
-static int make_folder(const char *path)
-{
-    if (mkdir(path, 0700) == 0) return sync_parent(path);
-    return errno == EEXIST ? 0 : -errno;
 }
 
 static int make_folders(char *path)

@@ -18,9 +18,20 @@ static struct hash_link **bucket_of(const struct hash_table *table, uint64_t has
     return &table->v[index_of(table, hash)];
 }
 
-/* Adds the next bucket, and moves its items there from the bucket that held them. */
-static void split(struct hash_table *table)
+/* Adds the next bucket, and moves its items there from the bucket that held them. An empty table gets its first ones.
+ */
+static void grow(struct hash_table *table)
 {
+    enum { FEWEST = 64 };
+    if (table->n_buckets == table->cap) {
+        table->cap = table->cap == 0 ? FEWEST : 2 * table->cap;
+        table->v = mem_grow(table->v, table->cap, sizeof(struct hash_link *));
+    }
+    if (table->n_buckets == 0) {
+        for (size_t i = 0; i < FEWEST; i++) table->v[i] = NULL;
+        table->n_buckets = table->half = FEWEST;
+        return;
+    }
     size_t new = table->n_buckets++;
     struct hash_link **from = &table->v[new - table->half], **to = &table->v[new];
     *to = NULL;
@@ -35,21 +46,6 @@ static void split(struct hash_table *table)
         *to = item;
     }
     if (table->n_buckets == 2 * table->half) table->half *= 2;
-}
-
-static void grow(struct hash_table *table)
-{
-    enum { FEWEST = 64 };
-    if (table->n_buckets == table->cap) {
-        table->cap = table->cap == 0 ? FEWEST : 2 * table->cap;
-        table->v = mem_grow(table->v, table->cap, sizeof(struct hash_link *));
-    }
-    if (table->n_buckets > 0) {
-        split(table);
-        return;
-    }
-    for (size_t i = 0; i < FEWEST; i++) table->v[i] = NULL;
-    table->n_buckets = table->half = FEWEST;
 }
 
 void hash_add(struct hash_table *table, struct hash_link *item, uint64_t hash)

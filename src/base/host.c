@@ -140,15 +140,11 @@ static bool is_in_any(const struct in6_addr *address, const struct range *ranges
 bool address_is_public(const struct sockaddr *address)
 {
     static const struct range given_out = {"2000::", 3};
-    struct in6_addr v6 = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
-    if (address->sa_family == AF_INET)
-        memcpy(&v6.s6_addr[12], &((const struct sockaddr_in *)address)->sin_addr, 4);
-    else if (address->sa_family == AF_INET6)
-        v6 = ((const struct sockaddr_in6 *)address)->sin6_addr;
-    else
-        return false;
-    if (IN6_IS_ADDR_V4MAPPED(&v6)) return !is_in_any(&v6, special, sizeof special / sizeof *special);
-    return is_within(&v6, &given_out) && !is_in_any(&v6, special_v6, sizeof special_v6 / sizeof *special_v6);
+    struct host host;
+    if (!host_of_socket(address, &host)) return false;
+    const struct in6_addr *v6 = &host.address;
+    if (IN6_IS_ADDR_V4MAPPED(v6)) return !is_in_any(v6, special, sizeof special / sizeof *special);
+    return is_within(v6, &given_out) && !is_in_any(v6, special_v6, sizeof special_v6 / sizeof *special_v6);
 }
 
 /* ---- Redis servers ---- */

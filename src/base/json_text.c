@@ -72,24 +72,20 @@ static bool is_number(const char *text, size_t len, struct number *n)
     return good && at == len;
 }
 
-/* Whether a real is beyond a double. Only those with many digits, or an exponent of three, can be. */
-static bool overflows(const char *text, size_t len, const struct number *n)
-{
-    if (n->whole < 300 && n->exponent < 4) return false;
-    char *copy = memcpy(mem_alloc(len + 1), text, len);
-    bool is_infinite = isinf(strtod(copy, NULL));
-    free(copy);
-    return is_infinite;
-}
-
 static bool is_wide(const char *text, size_t len)
 {
     static const char *const largest[] = {"9223372036854775807", "9223372036854775808"}; /* above and below 0 */
     const size_t most = strlen(largest[0]);
     struct number n;
     if (len < 5 || !is_number(text, len, &n)) return false; /* 1e999 */
-    if (n.fraction + n.exponent > 0) return overflows(text, len, &n);
-    return n.whole > most || (n.whole == most && memcmp(text + n.sign, largest[n.sign], most) > 0);
+    if (n.fraction + n.exponent == 0)
+        return n.whole > most || (n.whole == most && memcmp(text + n.sign, largest[n.sign], most) > 0);
+    /* A real beyond a double: only those with many digits, or an exponent of three, can be. */
+    if (n.whole < 300 && n.exponent < 4) return false;
+    char *copy = memcpy(mem_alloc(len + 1), text, len);
+    bool is_infinite = isinf(strtod(copy, NULL));
+    free(copy);
+    return is_infinite;
 }
 
 /* ---- Pieces ---- */
@@ -100,14 +96,6 @@ static bool belongs_to_word(char c)
            c == '.';
 }
 
-/* The end of the string whose opening quote precedes `at`. */
-static const char *skip_string(const char *at, const char *end)
-{
-    for (; at < end && *at != '"'; at++)
-        if (*at == '\\' && at + 1 < end) at++;
-    return at < end ? at + 1 : end;
-}
-
 bool json_text_next(const char **at, const char *end, struct json_piece *piece)
 {
     const char *from = *at;
@@ -116,7 +104,11 @@ bool json_text_next(const char **at, const char *end, struct json_piece *piece)
         from++;
     if (from == end) return false;
     const char *after = from + 1;
-    if (*from == '"') after = skip_string(after, end);
+    if (*from == '"') {
+        for (; after < end && *after != '"'; after++)
+            if (*after == '\\' && after + 1 < end) after++;
+        after = after < end ? after + 1 : end;
+    }
     if (belongs_to_word(*from))
         while (after < end && belongs_to_word(*after)) after++;
     *piece = (struct json_piece){.text = from, .len = (size_t)(after - from)};
@@ -227,35 +219,29 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void write_value(struct buf *out, const json_t *value, bool sorted);
-
-static void write_members(struct buf *out, const json_t *object, bool sorted)
-{
-    size_t n = 0;
-    const char *name, **names = mem_alloc((json_object_size(object) + 1) * sizeof *names);
-    json_t *value;
-    json_object_foreach((json_t *)object, name, value) names[n++] = name;
-    if (sorted) qsort(names, n, sizeof *names, compare_names);
-    buf_puts(out, "{");
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0) buf_puts(out, ",");
-        utf8_put_json_string(out, names[i], strlen(names[i]));
-        buf_puts(out, ":");
-        write_value(out, json_object_get(object, names[i]), sorted);
-    }
-    buf_puts(out, "}");
-    free(names);
-}
-
 static void write_value(struct buf *out, const json_t *value, bool sorted)
 {
-    const char *wide = json_text_wide(value);
+    const char *wide = json_text_wide(value), *name, **names;
+    json_t *member;
+    size_t n = 0;
     switch (value == NULL ? JSON_NULL : json_typeof(value)) {
     case JSON_OBJECT:
-        if (wide != NULL)
+        if (wide != NULL) {
             buf_puts(out, wide);
-        else
-            write_members(out, value, sorted);
+            return;
+        }
+        names = mem_alloc((json_object_size(value) + 1) * sizeof *names);
+        json_object_foreach((json_t *)value, name, member) names[n++] = name;
+        if (sorted) qsort(names, n, sizeof *names, compare_names);
+        buf_puts(out, "{");
+        for (size_t i = 0; i < n; i++) {
+            if (i > 0) buf_puts(out, ",");
+            utf8_put_json_string(out, names[i], strlen(names[i]));
+            buf_puts(out, ":");
+            write_value(out, json_object_get(value, names[i]), sorted);
+        }
+        buf_puts(out, "}");
+        free(names);
         return;
     case JSON_ARRAY:
         buf_puts(out, "[");
@@ -301,19 +287,16 @@ static size_t string_bytes(const char *text, size_t len)
     return bytes;
 }
 
-static size_t members_bytes(const json_t *object)
-{
-    size_t bytes = json_object_size(object) == 0 ? strlen("{}") : strlen("{");
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)object, name, value) bytes +=
-        string_bytes(name, strlen(name)) + strlen(":,") + json_text_bytes(value);
-    return bytes;
-}
-
 size_t json_text_bytes(const json_t *value)
 {
-    if (json_text_is_object(value)) return members_bytes(value);
+    if (json_text_is_object(value)) {
+        size_t bytes = json_object_size(value) == 0 ? strlen("{}") : strlen("{");
+        const char *name;
+        json_t *member;
+        json_object_foreach((json_t *)value, name, member) bytes +=
+            string_bytes(name, strlen(name)) + strlen(":,") + json_text_bytes(member);
+        return bytes;
+    }
     if (json_is_string(value)) return string_bytes(json_string_value(value), json_string_length(value));
     if (json_is_array(value)) {
         size_t bytes = json_array_size(value) == 0 ? strlen("[]") : strlen("[");

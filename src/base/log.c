@@ -19,7 +19,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -64,16 +63,6 @@ static struct {
 
 /* ---- Lines ---- */
 
-static void put_time(struct buf *b)
-{
-    struct timespec now;
-    struct tm tm;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &tm);
-    buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
-               tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000);
-}
-
 static void put_quoted(struct buf *b, const char *str)
 {
     buf_puts(b, "\"");
@@ -106,60 +95,44 @@ static void put_value(struct buf *b, const struct log_field *field, bool json)
     }
 }
 
-static void put_text_line(struct buf *b, enum log_level level, const char *group, const char *text,
-                          const struct log_field *fields)
-{
-    put_time(b);
-    buf_printf(b, " %-5s %s: ", level_names[level], group);
-    utf8_put_visible(b, text, strlen(text), false);
-    for (; fields->name != NULL; fields++) {
-        if (fields->name[0] == '\0') continue;
-        buf_printf(b, " %s=", fields->name);
-        put_value(b, fields, false);
-    }
-    buf_puts(b, "\n");
-}
-
-static void put_json_line(struct buf *b, enum log_level level, const char *group, const char *text,
-                          const struct log_field *fields)
-{
-    buf_puts(b, "{\"time\":\"");
-    put_time(b);
-    buf_printf(b, "\",\"level\":\"%s\",\"group\":\"%s\",\"text\":", level_names[level], group);
-    put_quoted(b, text);
-    for (; fields->name != NULL; fields++) {
-        if (fields->name[0] == '\0') continue;
-        buf_printf(b, ",\"%s\":", fields->name);
-        put_value(b, fields, true);
-    }
-    buf_puts(b, "}\n");
-}
-
 static void put_line(struct buf *b, enum log_level level, const char *group, const char *text,
                      const struct log_field *fields)
 {
-    (sink.json ? put_json_line : put_text_line)(b, level, group, text, fields);
+    const bool json = sink.json;
+    struct timespec now;
+    struct tm tm;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &tm);
+    buf_puts(b, json ? "{\"time\":\"" : "");
+    buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
+               tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000);
+    if (json) {
+        buf_printf(b, "\",\"level\":\"%s\",\"group\":\"%s\",\"text\":", level_names[level], group);
+        put_quoted(b, text);
+    } else {
+        buf_printf(b, " %-5s %s: ", level_names[level], group);
+        utf8_put_visible(b, text, strlen(text), false);
+    }
+    for (; fields->name != NULL; fields++) {
+        if (fields->name[0] == '\0') continue;
+        buf_printf(b, json ? ",\"%s\":" : " %s=", fields->name);
+        put_value(b, fields, json);
+    }
+    buf_puts(b, json ? "}\n" : "\n");
 }
 
 /* ---- Writing ---- */
 
-/* stderr may be non-blocking, as the parent process left it. */
-static bool should_retry(int fd)
-{
-    if (errno == EINTR) return true;
-    struct pollfd room = {.fd = fd, .events = POLLOUT};
-    return errno == EAGAIN && poll(&room, 1, -1) >= 0;
-}
-
-/* Returns how many of the bytes were written. */
+/* Returns how many of the bytes were written. stderr may be non-blocking, as the parent process left it. */
 static size_t write_bytes(int fd, const char *bytes, size_t len)
 {
     size_t done = 0;
     while (done < len) {
+        struct pollfd room = {.fd = fd, .events = POLLOUT};
         ssize_t n = write(fd, bytes + done, len - done);
         if (n > 0)
             done += (size_t)n;
-        else if (n == 0 || !should_retry(fd))
+        else if (n == 0 || (errno != EINTR && (errno != EAGAIN || poll(&room, 1, -1) < 0)))
             break;
     }
     return done;
@@ -213,20 +186,6 @@ static void use(int fd, bool owned)
     sink.owned = owned;
 }
 
-static void do_switch_over(struct writer *w)
-{
-    bool is_open = w->switch_over.fd >= 0;
-    int fd = is_open ? w->switch_over.fd : open_file(w->switch_over.path);
-    if (fd >= 0) {
-        use(fd, w->switch_over.owned || !is_open);
-        w->torn = false;
-    } else {
-        log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->switch_over.path),
-                  log_str("reason", strerrordesc_np(errno)));
-    }
-    free(w->switch_over.path);
-}
-
 /* Reports lines that earlier writes lost before the batch, and those that the queue dropped after it. */
 static void write_batch(struct writer *w)
 {
@@ -234,7 +193,16 @@ static void write_batch(struct writer *w)
     report_lost(w);
     if (w->switch_over.wanted) {
         write_lines(w, buf_text(&w->batch), at);
-        do_switch_over(w);
+        bool is_open = w->switch_over.fd >= 0;
+        int fd = is_open ? w->switch_over.fd : open_file(w->switch_over.path);
+        if (fd >= 0) {
+            use(fd, w->switch_over.owned || !is_open);
+            w->torn = false;
+        } else {
+            log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->switch_over.path),
+                      log_str("reason", strerrordesc_np(errno)));
+        }
+        free(w->switch_over.path);
     }
     write_lines(w, buf_text(&w->batch) + at, w->batch.len - at);
     w->lost += w->dropped;
@@ -245,18 +213,6 @@ static void write_batch(struct writer *w)
 static bool has_work(void)
 {
     return sink.queue.len > 0 || sink.dropped > 0 || sink.switch_over.wanted;
-}
-
-/* With the mutex. */
-static void take_queue(struct writer *w)
-{
-    struct buf empty = w->batch;
-    w->batch = sink.queue;
-    sink.queue = empty;
-    w->dropped = sink.dropped;
-    sink.dropped = 0;
-    w->switch_over = sink.switch_over;
-    sink.switch_over = (struct switch_over){0};
 }
 
 static void *write_queue(void *ud)
@@ -271,7 +227,13 @@ static void *write_queue(void *ud)
             pthread_cond_wait(&sink.filled, &sink.mutex);
             continue;
         }
-        take_queue(&w);
+        struct buf empty = w.batch;
+        w.batch = sink.queue;
+        sink.queue = empty;
+        w.dropped = sink.dropped;
+        sink.dropped = 0;
+        w.switch_over = sink.switch_over;
+        sink.switch_over = (struct switch_over){0};
         pthread_mutex_unlock(&sink.mutex);
         write_batch(&w);
         buf_clear(&w.batch);
@@ -309,33 +271,25 @@ bool log_enabled(enum log_level level)
     return level <= sink.level;
 }
 
-/* With the mutex. */
-static void enqueue(enum log_level level, const char *group, const char *text, const struct log_field *fields)
-{
-    size_t before = sink.queue.len;
-    if (sink.dropped == 0) put_line(&sink.queue, level, group, text, fields);
-    if (sink.dropped > 0 || sink.queue.len > QUEUE_BYTES) {
-        sink.queue.len = before;
-        sink.dropped++;
-        metric_add(&sink.dropped_total, 1);
-    }
-    wake_writer();
-}
-
-/* With the mutex. */
-static void write_now(enum log_level level, const char *group, const char *text, const struct log_field *fields)
-{
-    struct buf line = {0};
-    put_line(&line, level, group, text, fields);
-    if (write_bytes(sink.fd, line.v, line.len) < line.len) metric_add(&sink.dropped_total, 1);
-    buf_release(&line);
-}
-
 void log_write(enum log_level level, const char *group, const char *text, const struct log_field *fields)
 {
     if (!log_enabled(level)) return;
     pthread_mutex_lock(&sink.mutex);
-    (sink.threaded ? enqueue : write_now)(level, group, text, fields);
+    if (sink.threaded) {
+        size_t before = sink.queue.len;
+        if (sink.dropped == 0) put_line(&sink.queue, level, group, text, fields);
+        if (sink.dropped > 0 || sink.queue.len > QUEUE_BYTES) {
+            sink.queue.len = before;
+            sink.dropped++;
+            metric_add(&sink.dropped_total, 1);
+        }
+        wake_writer();
+    } else {
+        struct buf line = {0};
+        put_line(&line, level, group, text, fields);
+        if (write_bytes(sink.fd, line.v, line.len) < line.len) metric_add(&sink.dropped_total, 1);
+        buf_release(&line);
+    }
     pthread_mutex_unlock(&sink.mutex);
 }
 
@@ -453,27 +407,18 @@ static void prepare(void)
     atexit(at_end);
 }
 
-/* With the mutex. All signals are blocked in the thread: others handle them, and SIGPIPE becomes an error of write().
- */
-static int start(hearth_error *error)
-{
-    sigset_t all, former;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &former);
-    int rc = thread_start(&thread, write_queue, NULL, "writes the log", error);
-    pthread_sigmask(SIG_SETMASK, &former, NULL);
-    if (rc == HEARTH_OK) pthread_detach(thread);
-    sink.threaded = rc == HEARTH_OK;
-    return rc;
-}
-
 int log_start(hearth_error *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, prepare);
     pthread_mutex_lock(&sink.mutex);
-    int rc = sink.threaded ? HEARTH_OK : start(error);
+    int rc = HEARTH_OK;
+    if (!sink.threaded) {
+        pthread_t thread;
+        rc = thread_start_quiet(&thread, write_queue, NULL, "writes the log", error);
+        if (rc == HEARTH_OK) pthread_detach(thread);
+        sink.threaded = rc == HEARTH_OK;
+    }
     pthread_mutex_unlock(&sink.mutex);
     return rc;
 }

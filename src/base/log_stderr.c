@@ -99,18 +99,6 @@ static int duplicate(int fd)
  */
 extern void __sanitizer_set_report_fd(void *fd) __attribute__((weak)); /* NOLINT(bugprone-reserved-identifier) */
 
-static int start(int read_end, hearth_error *error)
-{
-    sigset_t all, former;
-    atomic_store(&own.read_end, read_end);
-    atomic_store(&own.ending, false);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &former);
-    int rc = thread_start(&own.reader, read_pipe, NULL, "reads standard error", error);
-    pthread_sigmask(SIG_SETMASK, &former, NULL);
-    return rc;
-}
-
 int log_take_stderr(hearth_error *error)
 {
     enum { READ, WRITE, CONSOLE, SHOWN, N };
@@ -120,8 +108,14 @@ int log_take_stderr(hearth_error *error)
     if (pipe2(fds, O_CLOEXEC) == 0) fds[CONSOLE] = duplicate(STDERR_FILENO);
     if (fds[CONSOLE] >= 0) fds[SHOWN] = duplicate(STDERR_FILENO);
     FILE *console = fds[SHOWN] >= 0 ? fdopen(fds[SHOWN], "w") : NULL;
-    int rc = console == NULL ? error_set(error, HEARTH_IO, "cannot take standard error: %s", strerror(errno))
-                             : start(fds[READ], error);
+    int rc;
+    if (console == NULL) {
+        rc = error_set(error, HEARTH_IO, "cannot take standard error: %s", strerror(errno));
+    } else {
+        atomic_store(&own.read_end, fds[READ]);
+        atomic_store(&own.ending, false);
+        rc = thread_start_quiet(&own.reader, read_pipe, NULL, "reads standard error", error);
+    }
     if (rc != HEARTH_OK) {
         for (size_t i = 0; i < N; i++)
             if (fds[i] >= 0 && (i != SHOWN || console == NULL)) close(fds[i]);
@@ -166,26 +160,21 @@ static bool is_on_its_way(void)
     return fd >= 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0;
 }
 
-/* Used when the reading thread is the one that crashed, or the log's is stuck. The rest of the pipe is shown without
- * the log, with a space for each character that could do more than be read. */
-static void show_rest(void)
+/* Other threads keep running, so that they can log and write meanwhile. */
+static void on_crash(int number)
 {
+    const struct timespec a_little = {.tv_nsec = 1000000};
+    for (int ms = 0; ms < WAIT_MS && is_on_its_way(); ms++) nanosleep(&a_little, NULL);
+    /* The rest of the pipe, where the reading thread is the one that crashed, or the log's is stuck. It is shown
+     * without the log, with a space for each character that could do more than be read. */
     char bytes[512];
     int n = 0, fd = atomic_load(&own.read_end), console = atomic_load(&own.console_fd);
     while (fd >= 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0) {
         ssize_t len = read(fd, bytes, n < (int)sizeof bytes ? (size_t)n : sizeof bytes);
         for (ssize_t i = 0; i < len; i++)
             if (bytes[i] < ' ' || bytes[i] > '~') bytes[i] = ' ';
-        if (len <= 0 || write(console, bytes, (size_t)len) < 0) return;
+        if (len <= 0 || write(console, bytes, (size_t)len) < 0) break;
     }
-}
-
-/* Other threads keep running, so that they can log and write meanwhile. */
-static void on_crash(int number)
-{
-    const struct timespec a_little = {.tv_nsec = 1000000};
-    for (int ms = 0; ms < WAIT_MS && is_on_its_way(); ms++) nanosleep(&a_little, NULL);
-    show_rest();
     raise(number); /* delivered when this returns, to the default action */
 }
 

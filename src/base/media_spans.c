@@ -75,18 +75,12 @@ int32_t media_spans_told(const struct media_spans *spans, int32_t n)
     return n;
 }
 
-/* Whether each row has a position of its own. */
-static bool is_line(const struct media_span *span)
-{
-    return span->n_pos == span->n;
-}
-
 int32_t media_spans_position(const struct media_spans *spans, int32_t index)
 {
     int32_t saved = 0;
     for (size_t i = 0; i < spans->len && spans->v[i].at < index; i++) {
         const struct media_span *span = &spans->v[i];
-        if (index < span->at + span->n) return (is_line(span) ? index : span->at) - saved;
+        if (index < span->at + span->n) return (span->n_pos == span->n ? index : span->at) - saved;
         saved += span->n - span->n_pos;
     }
     return index - saved;
@@ -97,7 +91,7 @@ int32_t media_spans_index(const struct media_spans *spans, int32_t position)
     int32_t saved = 0;
     for (size_t i = 0; i < spans->len && spans->v[i].at - saved <= position; i++) {
         const struct media_span *span = &spans->v[i];
-        if (position < span->at - saved + span->n_pos) return is_line(span) ? position + saved : span->at;
+        if (position < span->at - saved + span->n_pos) return span->n_pos == span->n ? position + saved : span->at;
         saved += span->n - span->n_pos;
     }
     return position + saved;

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -39,6 +40,16 @@ int thread_start(pthread_t *thread, void *(*main)(void *ud), void *ud, const cha
 {
     int number = pthread_create(thread, NULL, main, ud);
     return number == 0 ? HEARTH_OK : thread_refuse(number, task, error);
+}
+
+int thread_start_quiet(pthread_t *thread, void *(*main)(void *ud), void *ud, const char *task, hearth_error *error)
+{
+    sigset_t all, former;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &former);
+    int rc = thread_start(thread, main, ud, task, error);
+    pthread_sigmask(SIG_SETMASK, &former, NULL);
+    return rc;
 }
 
 static void *wait_at(void *gate)

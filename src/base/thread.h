@@ -25,6 +25,9 @@ bool thread_may_call(const struct thread_owner *owner);
  * HEARTH_NO_MEMORY: none could be started, and `thread` is undefined. */
 int thread_start(pthread_t *thread, void *(*main)(void *ud), void *ud, const char *task, hearth_error *error);
 
+/* The same with all signals blocked in it: other threads handle them, and SIGPIPE becomes an error of write(). */
+int thread_start_quiet(pthread_t *thread, void *(*main)(void *ud), void *ud, const char *task, hearth_error *error);
+
 /* Whether so many threads can be started at once, for libraries that end the process where they get none. */
 int thread_try(int n, const char *task, hearth_error *error);
 

@@ -81,15 +81,7 @@ static const size_t max_tree_depth = 128;
 /* llama.cpp looks a member up in linear time, and does so for every member that it reads. */
 static const size_t max_members = 4096;
 
-[[noreturn]] static void refuse_depth(const std::string &param)
-{
-    throw refusal{HEARTH_INVALID, param, "is nested too deeply"};
-}
-
-[[noreturn]] static void refuse_width(const std::string &param)
-{
-    throw refusal{HEARTH_INVALID, param, "has too many members in one object"};
-}
+static const char too_deep[] = "is nested too deeply", too_wide[] = "has too many members in one object";
 
 static void check_shape(const std::string &text, const std::string &param)
 {
@@ -103,11 +95,11 @@ static void check_shape(const std::string &text, const std::string &param)
             quoted = !quoted;
         } else if (!quoted && (c == '[' || c == '{')) {
             members.push_back(0);
-            if (members.size() > max_tree_depth) refuse_depth(param);
+            if (members.size() > max_tree_depth) throw refusal{HEARTH_INVALID, param, too_deep};
         } else if (!quoted && (c == ']' || c == '}') && !members.empty()) {
             members.pop_back();
         } else if (!quoted && c == ':' && !members.empty() && ++members.back() > max_members) {
-            refuse_width(param);
+            throw refusal{HEARTH_INVALID, param, too_wide};
         }
     }
 }
@@ -127,7 +119,7 @@ common_json parse_json(const std::string &text, const std::string &param)
     }
 }
 
-static void check_depth(const json_t *value, size_t depth, wide_numbers how, const std::string &param)
+void check_tree(const json_t *value, wide_numbers how, const std::string &param, size_t depth)
 {
     const char *wide = json_text_wide(value), *key;
     json_t *item;
@@ -139,46 +131,32 @@ static void check_depth(const json_t *value, size_t depth, wide_numbers how, con
         return;
     }
     if (!json_is_object(value) && !json_is_array(value)) return;
-    if (depth > max_tree_depth) refuse_depth(param);
-    if (json_object_size(value) > max_members) refuse_width(param);
-    json_array_foreach(value, i, item) check_depth(item, depth + 1, how, param);
-    json_object_foreach(const_cast<json_t *>(value), key, item) check_depth(item, depth + 1, how, param);
-}
-
-void check_tree(const json_t *tree, wide_numbers how, const std::string &param)
-{
-    check_depth(tree, 1, how, param);
-}
-
-static common_json number_of(const std::string &wide, wide_numbers how)
-{
-    if (is_uint64(wide)) return common_json(std::strtoull(wide.c_str(), nullptr, 10));
-    return how == wide_numbers::marked ? common_json(marked_number(wide))
-                                       : common_json(std::strtod(wide.c_str(), nullptr));
-}
-
-/* Integers that are not below 0 have no sign in llama.cpp's JSON. */
-static common_json integer_of(json_int_t value)
-{
-    return value < 0 ? common_json(value) : common_json(static_cast<uint64_t>(value));
-}
-
-static common_json object_of(const json_t *object, wide_numbers how)
-{
-    common_json result = common_json::object();
-    const char *key;
-    json_t *item;
-    json_object_foreach(const_cast<json_t *>(object), key, item) result.set({key, to_common(item, how)});
-    return result;
+    if (depth > max_tree_depth) throw refusal{HEARTH_INVALID, param, too_deep};
+    if (json_object_size(value) > max_members) throw refusal{HEARTH_INVALID, param, too_wide};
+    json_array_foreach(value, i, item) check_tree(item, how, param, depth + 1);
+    json_object_foreach(const_cast<json_t *>(value), key, item) check_tree(item, how, param, depth + 1);
 }
 
 common_json to_common(const json_t *tree, wide_numbers how)
 {
     const char *wide = json_text_wide(tree);
-    if (wide != nullptr) return number_of(wide, how);
-    if (json_is_object(tree)) return object_of(tree, how);
+    if (wide != nullptr) {
+        if (is_uint64(wide)) return common_json(std::strtoull(wide, nullptr, 10));
+        return how == wide_numbers::marked ? common_json(marked_number(wide)) : common_json(std::strtod(wide, nullptr));
+    }
+    if (json_is_integer(tree)) {
+        /* Integers that are not below 0 have no sign in llama.cpp's JSON. */
+        json_int_t value = json_integer_value(tree);
+        return value < 0 ? common_json(value) : common_json(static_cast<uint64_t>(value));
+    }
+    if (json_is_object(tree)) {
+        common_json object = common_json::object();
+        const char *key;
+        json_t *item;
+        json_object_foreach(const_cast<json_t *>(tree), key, item) object.set({key, to_common(item, how)});
+        return object;
+    }
     if (json_is_string(tree)) return common_json(string_of(tree));
-    if (json_is_integer(tree)) return integer_of(json_integer_value(tree));
     if (json_is_real(tree)) return common_json(json_real_value(tree));
     if (json_is_boolean(tree)) return common_json(json_is_true(tree));
     if (!json_is_array(tree)) return common_json();

@@ -54,7 +54,7 @@ enum class wide_numbers {
 
 /* Refuses nesting so deep that walking the tree would exhaust the stack, and objects so wide that reading them would
  * take forever; and numbers, as said above. */
-void check_tree(const json_t *tree, wide_numbers how, const std::string &param);
+void check_tree(const json_t *tree, wide_numbers how, const std::string &param, size_t depth = 1);
 
 /* A tree that was checked, as llama.cpp has it. */
 common_json to_common(const json_t *tree, wide_numbers how);

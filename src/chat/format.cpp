@@ -35,22 +35,17 @@ static std::vector<const char *> pointers(const std::vector<std::string> &texts)
     return result;
 }
 
-static chat_trigger trigger_of(const common_grammar_trigger &trigger)
-{
-    chat_trigger result = {};
-    result.how = trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN        ? chat_trigger::CHAT_TRIGGER_PATTERN
-                 : trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL ? chat_trigger::CHAT_TRIGGER_WHOLE
-                                                                            : chat_trigger::CHAT_TRIGGER_WORD;
-    result.text = trigger.value.c_str();
-    return result;
-}
-
 /* A request's own grammar constrains what the model writes; one of llama.cpp's matches the generation prompt first. */
 void reply_format::fill_c_members()
 {
     bool own = !user_grammar.empty();
     const std::string &text = own ? user_grammar : params.grammar;
-    for (const auto &trigger : params.grammar_triggers) trigger_list.push_back(trigger_of(trigger));
+    for (const auto &trigger : params.grammar_triggers) {
+        auto how = trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN        ? chat_trigger::CHAT_TRIGGER_PATTERN
+                   : trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL ? chat_trigger::CHAT_TRIGGER_WHOLE
+                                                                              : chat_trigger::CHAT_TRIGGER_WORD;
+        trigger_list.push_back({how, trigger.value.c_str()});
+    }
     preserved_list = pointers(params.preserved_tokens);
     stop_list = pointers(params.additional_stops);
     end_list = pointers(params.thinking_end_tags);
@@ -125,21 +120,15 @@ static void add_part(std::string &key, const char *part)
     part == nullptr ? add_part(key, std::string("-")) : add_part(key, "+" + std::string(part));
 }
 
-/* The generation prompt, or all messages where it cannot be found. */
-static std::string generation_prompt_or_messages(const chat_template &template_, const chat_request &request,
-                                                 const autoparser::generation_params &params, const chat_prompt *prompt)
-{
-    try {
-        return generation_prompt_of(template_, params, prompt);
-    } catch (const std::exception &) {
-        return json_of(request.messages);
-    }
-}
-
 static std::string key_of(const chat_template &template_, const chat_request &request,
                           const autoparser::generation_params &params, const chat_prompt *prompt)
 {
-    std::string key;
+    std::string key, begin; /* begin: the generation prompt, or all messages where it cannot be found */
+    try {
+        begin = generation_prompt_of(template_, params, prompt);
+    } catch (const std::exception &) {
+        begin = json_of(request.messages);
+    }
     for (int number : {static_cast<int>(request.tool_choice), static_cast<int>(params.parallel_tool_calls),
                        static_cast<int>(params.continue_final_message), static_cast<int>(request.reasoning_in_text),
                        static_cast<int>(params.add_generation_prompt), static_cast<int>(params.enable_thinking)})
@@ -149,7 +138,7 @@ static std::string key_of(const chat_template &template_, const chat_request &re
     add_part(key, request.grammar);
     add_part(key, params.continue_msg.render_content());
     add_part(key, params.continue_msg.reasoning_content);
-    add_part(key, generation_prompt_or_messages(template_, request, params, prompt));
+    add_part(key, begin);
     return key;
 }
 
@@ -166,14 +155,16 @@ static bool calls_follow(const std::string &grammar, size_t at)
     return grammar.substr(at + 1, grammar.find_first_of(" \n", at + 1) - at - 1).find("tool") != std::string::npos;
 }
 
-/* llama.cpp allows text before a required call, and a small model may never come to the call; where the text looks like
- * the beginning of a call, none is read. This removes the text from the root rule. */
-static void drop_text_before_call(std::string &grammar)
+/* Makes a required call the first thing that the model writes, but for its reasoning. llama.cpp allows text before it,
+ * and a small model may never come to the call; where the text looks like the beginning of a call, none is read. This
+ * removes the text from the root rule. Throws refusal where the template has no form of calls. */
+static void require_call(std::string &grammar)
 {
-    size_t line = grammar.compare(0, 9, "root ::= ") == 0 ? 0 : grammar.find("\nroot ::= ");
-    if (line == std::string::npos) return;
-    size_t at = line;
-    while ((at = grammar.find(" until-", at)) < grammar.find('\n', line + 1)) {
+    if (grammar.empty())
+        throw refusal{HEARTH_UNSUPPORTED, "tool_choice",
+                      "requires a call, and this model's chat template has no form of calls: leave it out"};
+    size_t line = grammar.compare(0, 9, "root ::= ") == 0 ? 0 : grammar.find("\nroot ::= "), at = line;
+    while (line != std::string::npos && (at = grammar.find(" until-", at)) < grammar.find('\n', line + 1)) {
         size_t end = grammar.find_first_not_of("0123456789", at + 7);
         if (end != std::string::npos && grammar[end] == '?')
             grammar.erase(at, end + 1 - at);
@@ -182,60 +173,25 @@ static void drop_text_before_call(std::string &grammar)
         else
             at++;
     }
-}
-
-/* Makes a required call the first thing that the model writes, but for its reasoning. Throws refusal where the template
- * has no form of calls. */
-static void require_call(common_chat_params &params)
-{
-    if (params.grammar.empty())
-        throw refusal{HEARTH_UNSUPPORTED, "tool_choice",
-                      "requires a call, and this model's chat template has no form of calls: leave it out"};
-    drop_text_before_call(params.grammar);
     /* Functionary's calls may follow a message, in llama.cpp's grammar without what its parser wants between the two.
      */
-    size_t begin = params.grammar.find("(\"all\\n\" "), end = params.grammar.find(" | tools)", begin);
-    if (begin != std::string::npos && end < params.grammar.find('\n', begin))
-        params.grammar.replace(begin, end + 9 - begin, "tools");
+    size_t begin = grammar.find("(\"all\\n\" "), end = grammar.find(" | tools)", begin);
+    if (begin != std::string::npos && end < grammar.find('\n', begin)) grammar.replace(begin, end + 9 - begin, "tools");
 }
 
 /* Some of llama.cpp's parsers do without the end of the reasoning, and take what the grammar lets follow for more of
  * it. A grammar that holds from the beginning wants the end. */
-static void close_reasoning(common_chat_params &params)
+static void mend(common_chat_params &made)
 {
-    if (params.grammar_lazy || params.thinking_end_tags.empty()) return;
-    std::string first = gbnf_format_literal(params.thinking_end_tags[0]);
-    replace_all(params.grammar, first + "?", first);
-    for (const auto &tag : params.thinking_end_tags) {
-        std::string end = gbnf_format_literal(tag);
-        replace_all(params.grammar, "(" + end + " | )", end);
+    if (!made.grammar_lazy && !made.thinking_end_tags.empty()) {
+        std::string first = gbnf_format_literal(made.thinking_end_tags[0]);
+        replace_all(made.grammar, first + "?", first);
+        for (const auto &tag : made.thinking_end_tags) {
+            std::string end = gbnf_format_literal(tag);
+            replace_all(made.grammar, "(" + end + " | )", end);
+        }
     }
-}
-
-/* llama.cpp does not always end a reply after the one call that is allowed. */
-static void limit_to_one_call(std::string &grammar)
-{
-    static const std::string end = ")+\n";
-    for (const std::string begin : {"\ntool-calls ::= (", "\ntools ::= ("}) {
-        size_t at = grammar.find(begin);
-        if (at == std::string::npos) continue;
-        size_t stop = grammar.find('\n', at + 1);
-        if (stop == std::string::npos || grammar.compare(stop + 1 - end.size(), end.size(), end) != 0) continue;
-        grammar.erase(stop - 2, 2);
-        grammar.erase(at + begin.size() - 1, 1);
-    }
-}
-
-/* Where nothing but the end of a call closes its arguments, llama.cpp's parser wants it right behind them, and its
- * grammar allows white space. */
-static void close_calls_tightly(const chat_template &template_, std::string &grammar)
-{
-    if (template_.has_handler) return;
-    const autoparser::analyze_tools &tools = template_.analysis.tools;
-    if (tools.format.mode != autoparser::tool_format::TAG_WITH_TAGGED || !tools.function.close.empty()) return;
-    if (tools.format.per_call_end.empty() || tools.arguments.tolerate_intertag_whitespace) return;
-    std::string end = gbnf_format_literal(tools.format.per_call_end);
-    replace_all(grammar, " space " + end, " " + end);
+    mend_grammar(made.grammar);
 }
 
 static bool is_of_name(char c)
@@ -243,23 +199,19 @@ static bool is_of_name(char c)
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
 }
 
-/* Behind what begins at `at` and holds no names: quoted text, a set of characters, a token, a count, a comment. */
-static size_t skip_literal(const std::string &grammar, size_t at)
-{
-    static const std::string begins = "\"[<{#", ends = "\"]>}\n";
-    size_t kind = begins.find(grammar[at]);
-    if (kind == std::string::npos) return at;
-    for (at++; at < grammar.size() && grammar[at] != ends[kind]; at++)
-        if (grammar[at] == '\\' && kind < 2) at++;
-    return std::min(at + 1, grammar.size());
-}
-
 /* The grammar with `prefix` before the names of all of its rules. */
 static std::string with_prefix(const std::string &grammar, const std::string &prefix)
 {
+    /* Quoted text, a set of characters, a token, a count and a comment hold no names. */
+    static const std::string begins = "\"[<{#", ends = "\"]>}\n";
     std::string result;
     for (size_t at = 0; at < grammar.size();) {
-        size_t end = skip_literal(grammar, at);
+        size_t end = at, kind = begins.find(grammar[at]);
+        if (kind != std::string::npos) {
+            for (end++; end < grammar.size() && grammar[end] != ends[kind];)
+                end += grammar[end] == '\\' && kind < 2 ? 2 : 1;
+            end = std::min(end + 1, grammar.size());
+        }
         bool is_name = end == at && is_of_name(grammar[at]);
         while (is_name && end < grammar.size() && is_of_name(grammar[end])) end++;
         if (is_name) result += prefix;
@@ -284,48 +236,20 @@ static bool is_content(const common_peg_parser_variant &node)
     return tag != nullptr && tag->tag == common_chat_peg_builder::CONTENT;
 }
 
-static void require_content(const common_peg_arena &arena, common_peg_parser_variant &node)
-{
-    auto *optional = std::get_if<common_peg_repetition_parser>(&node);
-    if (optional != nullptr && is_content(arena.get(optional->child))) optional->min_count = 1;
-}
-
-/* Text before content that has marks around it, which some templates allow: the schema is of one of the two. */
-static void drop_all_but_last_content(common_peg_arena &arena, common_peg_parser_variant &node)
-{
-    auto *sequence = std::get_if<common_peg_sequence_parser>(&node);
-    bool found = false;
-    for (size_t i = sequence == nullptr ? 0 : sequence->children.size(); i-- > 0;) {
-        common_peg_parser_variant &child = arena.get(sequence->children[i]);
-        if (!is_content(child)) continue;
-        if (found) child = common_peg_epsilon_parser{};
-        found = true;
-    }
-}
-
-/* Makes a parser one of replies without text before the content that has marks around it, as the grammar has it. */
+/* Makes a parser one of replies without text before the content that has marks around it, which some templates allow:
+ * the schema is of one of the two. */
 static void take_last_content(common_peg_arena &parser)
 {
-    for (common_peg_parser_id id = 0; id < parser.size(); id++) drop_all_but_last_content(parser, parser.get(id));
-}
-
-static void replace_content(common_peg_parser_variant &node, const std::string &rule)
-{
-    if (is_content(node)) node = common_peg_gbnf_parser{std::get<common_peg_tag_parser>(node).child, rule};
-}
-
-static std::string json_grammar(const common_chat_params &made, const common_json &schema)
-{
-    common_peg_arena arena;
-    arena.load(made.parser);
-    common_chat_schema_document document = common_chat_schema_from_json(schema);
-    return build_grammar([&](const common_grammar_builder &builder) {
-        std::string rule = builder.add_schema("response-format", *document.root);
-        take_last_content(arena);
-        for (common_peg_parser_id id = 0; id < arena.size(); id++) require_content(arena, arena.get(id));
-        for (common_peg_parser_id id = 0; id < arena.size(); id++) replace_content(arena.get(id), rule);
-        arena.build_grammar(builder, false);
-    });
+    for (common_peg_parser_id id = 0; id < parser.size(); id++) {
+        auto *sequence = std::get_if<common_peg_sequence_parser>(&parser.get(id));
+        bool found = false;
+        for (size_t i = sequence == nullptr ? 0 : sequence->children.size(); i-- > 0;) {
+            common_peg_parser_variant &child = parser.get(sequence->children[i]);
+            if (!is_content(child)) continue;
+            if (found) child = common_peg_epsilon_parser{};
+            found = true;
+        }
+    }
 }
 
 /* The parameters that llama.cpp makes of the request without its tools, with a grammar by which the content is JSON of
@@ -340,7 +264,22 @@ static common_chat_params json_reply(const chat_template &template_, autoparser:
     autoparser::generation_params scratch = params, apart = params; /* some handlers modify it */
     common_chat_params result = apply_template(template_, scratch);
     apart.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK; /* else reasoning is content, too */
-    result.grammar = json_grammar(apply_template(template_, apart), schema);
+    common_peg_arena arena;
+    arena.load(apply_template(template_, apart).parser);
+    common_chat_schema_document document = common_chat_schema_from_json(schema);
+    result.grammar = build_grammar([&](const common_grammar_builder &builder) {
+        std::string rule = builder.add_schema("response-format", *document.root);
+        take_last_content(arena);
+        for (common_peg_parser_id id = 0; id < arena.size(); id++) {
+            auto *optional = std::get_if<common_peg_repetition_parser>(&arena.get(id));
+            if (optional != nullptr && is_content(arena.get(optional->child))) optional->min_count = 1;
+        }
+        for (common_peg_parser_id id = 0; id < arena.size(); id++) {
+            common_peg_parser_variant &node = arena.get(id);
+            if (is_content(node)) node = common_peg_gbnf_parser{std::get<common_peg_tag_parser>(node).child, rule};
+        }
+        arena.build_grammar(builder, false);
+    });
     return result;
 }
 
@@ -351,13 +290,6 @@ static bool has_tools(const autoparser::generation_params &params)
     return params.tools.is_array() && !params.tools.empty() && params.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
 }
 
-static const common_json &find_tool(const common_json &tools, const std::string &name)
-{
-    for (size_t i = 0; i < tools.size(); i++)
-        if (tools.at(i).at("function").at("name").get<std::string>() == name) return tools.at(i);
-    throw refusal{HEARTH_INVALID, "tool_choice", "names a tool that is not among the tools"};
-}
-
 /* The prompt lists all tools, but only these may be called. */
 static void keep_allowed_tools(autoparser::generation_params &params, const json_t *names)
 {
@@ -365,27 +297,17 @@ static void keep_allowed_tools(autoparser::generation_params &params, const json
     size_t i;
     json_t *name;
     if (!json_is_array(names)) throw refusal{HEARTH_INVALID, "tool_choice", "must name tools in an array"};
-    json_array_foreach(names, i, name) left.push_back(find_tool(params.tools, string_of(name)));
+    json_array_foreach(names, i, name)
+    {
+        const std::string wanted = string_of(name);
+        size_t at = 0;
+        while (at < params.tools.size() && params.tools.at(at).at("function").at("name").get<std::string>() != wanted)
+            at++;
+        if (at == params.tools.size())
+            throw refusal{HEARTH_INVALID, "tool_choice", "names a tool that is not among the tools"};
+        left.push_back(params.tools.at(at));
+    }
     params.tools = left;
-}
-
-/* For templates for which llama.cpp can make no parser. Rendering first throws what the template itself refuses. */
-static common_chat_params without_parser(const chat_template &template_, const autoparser::generation_params &params)
-{
-    common_chat_params result;
-    prompt_of(template_, params);
-    if (has_tools(params))
-        throw refusal{HEARTH_UNSUPPORTED, "tools", "tool calls cannot be parsed with this model's chat template"};
-    if (!params.json_schema.is_null()) result.grammar = schema_grammar(params.json_schema, "json_schema");
-    return result;
-}
-
-static void apply(reply_format &format, const chat_template &template_, const autoparser::generation_params &params)
-{
-    autoparser::generation_params scratch = params; /* some handlers modify it */
-    format.params = apply_template(template_, scratch);
-    if (lacks_json_grammar(format.params, params)) format.params = json_reply(template_, params);
-    if (!format.params.parser.empty()) format.parser.load(format.params.parser);
 }
 
 /* Tries again without the schemas of tools that llama.cpp does not take. If it still fails, the format has no
@@ -395,29 +317,49 @@ static void apply_or_go_without(reply_format &format, const chat_template &templ
 {
     for (bool again = true; again;) {
         try {
-            return apply(format, template_, params);
+            autoparser::generation_params scratch = params; /* some handlers modify it */
+            format.params = apply_template(template_, scratch);
+            if (lacks_json_grammar(format.params, params)) format.params = json_reply(template_, params);
+            if (!format.params.parser.empty()) format.parser.load(format.params.parser);
+            return;
         } catch (const std::exception &) {
             format.parser = common_peg_arena();
             again = has_tools(params) && free_unconvertible(params.tools, format.unenforced_parts);
         }
     }
-    format.params = without_parser(template_, params);
-}
-
-static void mend(common_chat_params &made)
-{
-    close_reasoning(made);
-    mend_grammar(made.grammar);
+    prompt_of(template_, params); /* throws what the template itself refuses */
+    if (has_tools(params))
+        throw refusal{HEARTH_UNSUPPORTED, "tools", "tool calls cannot be parsed with this model's chat template"};
+    format.params = common_chat_params();
+    if (!params.json_schema.is_null()) format.params.grammar = schema_grammar(params.json_schema, "json_schema");
 }
 
 /* Text, calls, or whichever the model chooses where nothing binds its text. */
 static void make_way(reply_format &format, const chat_template &template_, autoparser::generation_params params)
 {
     apply_or_go_without(format, template_, params);
-    if (has_tools(params) && params.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) require_call(format.params);
-    if (has_tools(params) && !params.parallel_tool_calls) limit_to_one_call(format.params.grammar);
+    std::string &grammar = format.params.grammar;
+    if (has_tools(params) && params.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) require_call(grammar);
+    /* llama.cpp does not always end a reply after the one call that is allowed. */
+    static const std::string end_of_many = ")+\n";
+    bool is_one = has_tools(params) && !params.parallel_tool_calls;
+    for (const std::string begin : {"\ntool-calls ::= (", "\ntools ::= ("}) {
+        size_t at = is_one ? grammar.find(begin) : std::string::npos;
+        size_t stop = at == std::string::npos ? at : grammar.find('\n', at + 1);
+        if (stop == std::string::npos) continue;
+        if (grammar.compare(stop + 1 - end_of_many.size(), end_of_many.size(), end_of_many) != 0) continue;
+        grammar.erase(stop - 2, 2);
+        grammar.erase(at + begin.size() - 1, 1);
+    }
     mend(format.params);
-    close_calls_tightly(template_, format.params.grammar);
+    /* Where nothing but the end of a call closes its arguments, llama.cpp's parser wants it right behind them, and its
+     * grammar allows white space. */
+    const autoparser::analyze_tools &tools = template_.analysis.tools;
+    bool is_tight = !template_.has_handler && tools.format.mode == autoparser::tool_format::TAG_WITH_TAGGED &&
+                    tools.function.close.empty() && !tools.format.per_call_end.empty() &&
+                    !tools.arguments.tolerate_intertag_whitespace;
+    std::string end = gbnf_format_literal(tools.format.per_call_end);
+    if (is_tight) replace_all(grammar, " space " + end, " " + end);
 }
 
 /* Text of the schema, and how it is read where the parser of calls leaves marks in it. */

@@ -191,18 +191,6 @@ static std::string spelt(const std::string &whole)
     return whole.empty() ? "0" : whole;
 }
 
-/* Whole parts from one to another, each with any fraction. */
-static void add_between(choices &all, const std::string &from, const std::string &to, const number_bounds &bounds)
-{
-    for (size_t n = std::max<size_t>(from.size(), 1); n <= std::max<size_t>(to.size(), 1); n++) {
-        bool is_first = n == std::max<size_t>(from.size(), 1), is_last = n == std::max<size_t>(to.size(), 1);
-        std::string low = is_first ? spelt(from) : "1" + std::string(n - 1, '0');
-        std::string high = is_last ? spelt(to) : std::string(n, '9');
-        add_whole(all, whole_digits(low, high, 0, true, true),
-                  {"", "", false, false, false, false, most_behind(low, bounds)});
-    }
-}
-
 /* Whether one whole part is below another. */
 static bool is_below(const std::string &a, const std::string &b)
 {
@@ -221,21 +209,17 @@ static void add_magnitudes(choices &all, const decimal &low, bool excludes_low, 
                most_behind(low.whole, bounds)});
     if (is_one) return;
     std::string from = plus_one(low.whole.empty() ? "0" : low.whole), to = high ? minus_one(last) : last;
-    if (!is_below(to, from)) add_between(all, from, to, bounds);
+    size_t least = std::max<size_t>(from.size(), 1), most = std::max<size_t>(to.size(), 1);
+    /* The whole parts between, each with any fraction. */
+    for (size_t n = least; n <= most && !is_below(to, from); n++) {
+        std::string begin = n == least ? spelt(from) : "1" + std::string(n - 1, '0');
+        std::string end = n == most ? spelt(to) : std::string(n, '9');
+        add_whole(all, whole_digits(begin, end, 0, true, true),
+                  {"", "", false, false, false, false, most_behind(begin, bounds)});
+    }
     if (high)
         add_whole(all, spelt(high->whole),
                   {"", high->fraction, false, true, false, bounds.excludes_high, most_behind(high->whole, bounds)});
-}
-
-static number_bounds turned(const number_bounds &bounds)
-{
-    number_bounds other = bounds;
-    other.low = bounds.high;
-    other.high = bounds.low;
-    std::swap(other.excludes_low, other.excludes_high);
-    if (other.low) other.low->is_negative = !other.low->is_negative && !is_zero(*other.low);
-    if (other.high) other.high->is_negative = !other.high->is_negative && !is_zero(*other.high);
-    return other;
 }
 
 /* Those of the numbers that are not below zero; without zero itself where `excludes_zero`. */
@@ -252,7 +236,12 @@ static choices not_negative(const number_bounds &bounds, bool excludes_zero)
 
 std::string number_pattern(const number_bounds &bounds)
 {
-    choices all = not_negative(bounds, false), negative = not_negative(turned(bounds), true);
+    number_bounds turned = bounds; /* those of numbers below zero, without their sign */
+    std::swap(turned.low, turned.high);
+    std::swap(turned.excludes_low, turned.excludes_high);
+    for (auto *bound : {&turned.low, &turned.high})
+        if (*bound) (*bound)->is_negative = !(*bound)->is_negative && !is_zero(**bound);
+    choices all = not_negative(bounds, false), negative = not_negative(turned, true);
     if (!negative.empty()) all.push_back("-" + any_of(negative));
     return all.empty() ? "" : any_of(all);
 }

@@ -208,24 +208,16 @@ static std::string group(const std::vector<std::string> &parts, form as)
     return text + ")";
 }
 
-/* JSON may write these as they are. */
-static char_set raw_part(const char_set &set)
-{
-    char_set escaped;
-    escaped.add(0, 0x1f);
-    escaped.add('"', '"');
-    escaped.add('\\', '\\');
-    char_set result;
-    const char_set unescaped = escaped.inverted();
-    for (const auto &range : unescaped.ranges()) result.add_all(set.within(range.low, range.high));
-    return result;
-}
-
 static std::string written_set(const char_set &set, form as)
 {
     if (as == form::gbnf && set.empty()) throw pattern_fault("it has a class without characters");
     if (as == form::gbnf) return klass(set);
-    char_set raw = raw_part(set);
+    char_set escaped, raw; /* raw: JSON may write these as they are */
+    escaped.add(0, 0x1f);
+    escaped.add('"', '"');
+    escaped.add('\\', '\\');
+    const char_set unescaped = escaped.inverted();
+    for (const auto &range : unescaped.ranges()) raw.add_all(set.within(range.low, range.high));
     std::vector<std::string> escapes = escapes_of(set), either;
     if (raw.empty() && escapes.empty()) throw pattern_fault("it has a class without characters");
     if (!raw.empty()) either.push_back(klass(raw));
@@ -249,12 +241,6 @@ static std::string exactly(const std::string &unit, uint32_t n, form as)
     return whole + (n % block > 0 ? braces(unit, n % block, n % block) : "");
 }
 
-static std::string at_most(const std::string &unit, uint32_t n, form as)
-{
-    if (n <= max_braces) return n == 0 ? "" : braces(unit, 0, n);
-    return braces(group({braces(unit, block, block)}, as), 0, n / block - 1) + braces(unit, 0, block + n % block);
-}
-
 static std::string repeated(const std::string &unit, uint32_t min, uint32_t max, form as)
 {
     if (max == no_maximum) {
@@ -264,50 +250,41 @@ static std::string repeated(const std::string &unit, uint32_t min, uint32_t max,
     if (min == 0 && max == 1) return unit + "?";
     if (min == 1 && max == 1) return unit;
     if (max <= max_braces) return max == 0 ? "" : braces(unit, min, max);
-    return exactly(unit, min, as) + at_most(unit, max - min, as);
+    uint32_t more = max - min;
+    std::string text = exactly(unit, min, as);
+    if (more <= max_braces) return text + (more == 0 ? "" : braces(unit, 0, more));
+    return text + braces(group({braces(unit, block, block)}, as), 0, more / block - 1) +
+           braces(unit, 0, block + more % block);
 }
-
-static std::string written(const pattern_node &node, form as);
 
 static void check_written(size_t bytes)
 {
     if (bytes > max_written) throw pattern_fault("it is too large");
 }
 
-/* An alternative without text makes the others optional: a grammar of llama.cpp's has no empty group. */
-static std::string written_choice(const pattern_node &node, form as)
-{
-    std::vector<std::string> parts;
-    bool optional = false;
-    size_t bytes = 0;
-    for (const auto &part : node.parts) {
-        std::string text = written(part, as);
-        optional = optional || text.empty();
-        check_written(bytes += text.size());
-        if (!text.empty()) parts.push_back(text);
-    }
-    return parts.empty() ? "" : group(parts, as) + (optional ? "?" : "");
-}
-
-static std::string written_repeat(const pattern_node &node, form as)
-{
-    std::string unit = written(node.parts.front(), as);
-    if (unit.empty()) return "";
-    bool is_one = node.parts.front().kind == pattern_node::SET && unit[0] == '[';
-    return repeated(is_one ? unit : group({unit}, as), node.min, node.max, as);
-}
-
 static std::string written(const pattern_node &node, form as)
 {
-    std::string text;
+    std::string text, unit;
+    std::vector<std::string> parts;
+    bool optional = false, is_one;
+    size_t bytes = 0;
     switch (node.kind) {
     case pattern_node::SET:
         return written_set(node.set, as);
     case pattern_node::CHOICE:
-        text = written_choice(node, as);
+        for (const auto &part : node.parts) {
+            std::string one = written(part, as);
+            optional = optional || one.empty();
+            check_written(bytes += one.size());
+            if (!one.empty()) parts.push_back(one);
+        }
+        /* An alternative without text makes the others optional: a grammar of llama.cpp's has no empty group. */
+        if (!parts.empty()) text = group(parts, as) + (optional ? "?" : "");
         break;
     case pattern_node::REPEAT:
-        text = written_repeat(node, as);
+        unit = written(node.parts.front(), as);
+        is_one = node.parts.front().kind == pattern_node::SET && unit[0] == '[';
+        if (!unit.empty()) text = repeated(is_one ? unit : group({unit}, as), node.min, node.max, as);
         break;
     default:
         for (const auto &part : node.parts) {

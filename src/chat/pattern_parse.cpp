@@ -139,7 +139,6 @@ class parser
     pattern_node sequence();
     pattern_node atom();
     pattern_node group();
-    void open_group();
     bool repetition(pattern_node &what);
     bool counts(uint32_t &min, uint32_t &max);
     bool number(uint32_t &out);
@@ -195,19 +194,14 @@ pattern_node parser::atom()
     return result;
 }
 
-/* Names of groups mean nothing without references back. */
-void parser::open_group()
-{
-    if (!take('?') || take(':')) return;
-    bool named = ahead('<') && !ahead("<=") && !ahead("<!");
-    size_t end = text.find('>', at);
-    if (!named || end == std::string::npos) throw pattern_fault("it looks ahead or behind, or has flags");
-    at = end + 1;
-}
-
 pattern_node parser::group()
 {
-    open_group();
+    if (take('?') && !take(':')) { /* names of groups mean nothing without references back */
+        bool named = ahead('<') && !ahead("<=") && !ahead("<!");
+        size_t end = text.find('>', at);
+        if (!named || end == std::string::npos) throw pattern_fault("it looks ahead or behind, or has flags");
+        at = end + 1;
+    }
     if (++depth > max_pattern_depth) throw pattern_fault("its groups are nested too deeply");
     pattern_node inside = choice();
     depth--;

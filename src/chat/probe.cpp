@@ -35,22 +35,6 @@ static std::string id_of_call(size_t n)
     return "abc123DE" + std::to_string(n % 10);
 }
 
-static void put_call(script &to, common_chat_msg &message, const std::string &id, bool is_json)
-{
-    common_chat_tool_call call;
-    call.id = id;
-    call.name = "act";
-    std::string word = next_word(to);
-    call.arguments = is_json ? "{\"x\": \"" + word + "\"}" : word;
-    message.tool_calls.push_back(call);
-}
-
-static void put_content(script &to, common_chat_msg &message, int n_parts)
-{
-    if (n_parts == 0) message.content = next_word(to);
-    for (int i = 0; i < n_parts; i++) message.content_parts.push_back({"text", next_word(to)});
-}
-
 static common_chat_msg read_letter(script &to, char letter, int n_parts, size_t &n_calls, size_t &n_results)
 {
     static const std::string results = "rm", calls = "cbpjl", with_content = "suabrm";
@@ -59,9 +43,17 @@ static common_chat_msg read_letter(script &to, char letter, int n_parts, size_t 
     message.role = letter == 's' ? "system" : letter == 'u' ? "user" : is_result ? "tool" : "assistant";
     if (is_result) message.tool_name = "act";
     if (is_result) message.tool_call_id = letter == 'm' ? long_id : id_of_call(n_results++);
-    if (with_content.find(letter) != std::string::npos) put_content(to, message, n_parts);
-    for (int i = 0; is_call && i < (letter == 'p' ? 2 : 1); i++)
-        put_call(to, message, letter == 'l' ? long_id : id_of_call(n_calls++), letter != 'j');
+    bool has_content = with_content.find(letter) != std::string::npos;
+    if (has_content && n_parts == 0) message.content = next_word(to);
+    for (int i = 0; has_content && i < n_parts; i++) message.content_parts.push_back({"text", next_word(to)});
+    for (int i = 0; is_call && i < (letter == 'p' ? 2 : 1); i++) {
+        common_chat_tool_call call;
+        call.id = letter == 'l' ? long_id : id_of_call(n_calls++);
+        call.name = "act";
+        std::string word = next_word(to);
+        call.arguments = letter == 'j' ? word : "{\"x\": \"" + word + "\"}";
+        message.tool_calls.push_back(call);
+    }
     return message;
 }
 
@@ -80,12 +72,6 @@ static script read_script(const std::string &letters)
 
 /* ---- Asking ---- */
 
-static common_json some_tools()
-{
-    return common_json::parse(R"([{"type": "function", "function": {"name": "act", "description": "acts",
-        "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}])");
-}
-
 /* The prompt of the messages; nothing where the template refuses them. */
 static std::optional<std::string> prompt_of_messages(const chat_template &template_,
                                                      const std::vector<common_chat_msg> &messages, bool with_tools)
@@ -94,7 +80,9 @@ static std::optional<std::string> prompt_of_messages(const chat_template &templa
     try {
         chat_parsed parsed;
         parsed.messages = messages;
-        if (with_tools) parsed.tools = some_tools();
+        if (with_tools)
+            parsed.tools = common_json::parse(R"([{"type": "function", "function": {"name": "act",
+                "description": "acts", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}])");
         chat_request request = {};
         request.add_generation_prompt = true;
         request.continue_final = HEARTH_CONTINUE_NEVER;
@@ -166,13 +154,6 @@ template <shape turn_rules::*role> static std::vector<setting> shapes(const jinj
     return {native, text, parts, part};
 }
 
-static std::vector<setting> argument_forms(const jinja::caps &caps)
-{
-    static const setting objects = [](turn_rules &rules) { rules.argument_objects = true; };
-    static const setting texts = [](turn_rules &rules) { rules.argument_objects = false; };
-    return caps.supports_object_arguments ? std::vector<setting>{objects, texts} : std::vector<setting>{texts, objects};
-}
-
 /* Finds the line ends that the template prints between a first system message and the user's. Where it prints other
  * text there, or not both messages, turn_rules.system_end stays as it is. */
 static void find_system_end(chat_template &template_)
@@ -219,10 +200,13 @@ static void find_content_rules(chat_template &template_, const jinja::caps &caps
 
 static void find_call_rules(chat_template &template_, const jinja::caps &caps)
 {
+    const setting objects = [](turn_rules &rules) { rules.argument_objects = true; };
+    const setting texts = [](turn_rules &rules) { rules.argument_objects = false; };
+    const bool takes_objects = caps.supports_object_arguments;
     choose_all(
         template_, {"sulmucr1uacr3ub3raujrau", "sucr", "ucrau", "uacruau", "up"},
         {{{as_it_is, [](turn_rules &rules) { rules.shortens_ids = true; }}, {"ulm"}, true},
-         {argument_forms(caps), {"ucr"}, true},
+         {{takes_objects ? objects : texts, takes_objects ? texts : objects}, {"ucr"}, true},
          {{as_it_is, [](turn_rules &rules) { rules.joins_results = true; }}, {"ucru"}, true},
          {{as_it_is, [](turn_rules &rules) { rules.calls_as_text = true; },
            [](turn_rules &rules) { rules.results_as_text = rules.calls_as_text = true; }},
@@ -235,27 +219,6 @@ static void find_call_rules(chat_template &template_, const jinja::caps &caps)
          {{as_it_is, [](turn_rules &rules) { rules.wraps_raw = true; }}, {"ujru"}, true}});
 }
 
-/* Whether replies can hold calls in a form of the template's own. */
-static bool has_form_of_calls(const chat_template &template_)
-{
-    if (template_.has_handler) return true;
-    const autoparser::autoparser &analysis = template_.analysis;
-    return analysis.jinja_caps.supports_tool_calls && analysis.tools.format.mode != autoparser::tool_format::NONE;
-}
-
-/* Makes the template one whose calls are words. */
-static void put_calls_in_words(chat_template &template_)
-{
-    autoparser::autoparser &analysis = template_.analysis;
-    analysis.jinja_caps.supports_tool_calls = true;
-    analysis.tools = autoparser::analyze_tools();
-    analysis.tools.format.mode = autoparser::tool_format::JSON_NATIVE;
-    analysis.tools.format.per_call_start = "<tool_call>";
-    analysis.tools.format.per_call_end = "</tool_call>";
-    turn_rules &rules = template_.turns;
-    rules.new_calls_as_text = rules.calls_as_text = rules.results_as_text = true;
-}
-
 /* The words are for a template that prints nothing of tools, or in whose replies llama.cpp would find no calls. */
 static void find_tool_words(chat_template &template_)
 {
@@ -264,7 +227,17 @@ static void find_tool_words(chat_template &template_)
     std::optional<std::string> without = prompt_of_messages(template_, said.messages, false);
     bool prints_them = with && with != without;
     template_.turns.tools_as_text = !prints_them;
-    if (!has_form_of_calls(template_)) put_calls_in_words(template_);
+    autoparser::autoparser &analysis = template_.analysis;
+    bool has_form =
+        analysis.jinja_caps.supports_tool_calls && analysis.tools.format.mode != autoparser::tool_format::NONE;
+    if (template_.has_handler || has_form) return;
+    analysis.jinja_caps.supports_tool_calls = true;
+    analysis.tools = autoparser::analyze_tools();
+    analysis.tools.format.mode = autoparser::tool_format::JSON_NATIVE;
+    analysis.tools.format.per_call_start = "<tool_call>";
+    analysis.tools.format.per_call_end = "</tool_call>";
+    turn_rules &rules = template_.turns;
+    rules.new_calls_as_text = rules.calls_as_text = rules.results_as_text = true;
 }
 
 /* The order matters. The rules of users' and system messages are known before calls are tried, and those of calls

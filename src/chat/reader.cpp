@@ -52,57 +52,32 @@ static std::unique_ptr<common_chat_peg_mapper> mapper_of(const reply_format &for
     }
 }
 
-/* Of an incomplete piece only text counts, since the piece that its tags open may never come. */
-static void note(parsed_reply &result, const common_peg_ast_node &node)
+static parsed_reply parse_by(const reply_format &format, const common_peg_arena &parser, const std::string &text)
 {
     static const std::string calls[] = {
         common_chat_peg_builder::TOOL_NAME,      common_chat_peg_builder::TOOL_ARGS,
         common_chat_peg_builder::TOOL_CLOSE,     common_chat_peg_builder::TOOL_ARG_VALUE,
         common_chat_peg_builder::TOOL_ARG_CLOSE, common_chat_peg_builder::TOOL_ARG_STRING_VALUE};
-    if (node.end <= node.start || node.end < result.known) return;
-    bool is_call = std::find(std::begin(calls), std::end(calls), node.tag) != std::end(calls);
-    bool is_reasoning = node.tag == common_chat_peg_builder::REASONING;
-    bool is_content = node.tag == common_chat_peg_builder::CONTENT;
-    if (is_call || is_reasoning || is_content)
-        result.last = is_call ? parsed_reply::CALL : is_reasoning ? parsed_reply::REASONING : parsed_reply::CONTENT;
-    else if (node.is_partial)
-        return;
-    result.known = node.end;
-}
-
-static parsed_reply parse_by(const reply_format &format, const common_peg_arena &parser, const std::string &text)
-{
     parsed_reply result;
     common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_LENIENT);
     common_peg_parse_result parsed = parser.parse(context);
     result.fits = !parsed.fail();
     if (!result.fits) return result;
     mapper_of(format, result.message)->from_ast(context.ast, parsed);
-    context.ast.visit(parsed, [&](const common_peg_ast_node &node) { note(result, node); });
+    /* Of an incomplete piece only text counts, since the piece that its tags open may never come. */
+    context.ast.visit(parsed, [&](const common_peg_ast_node &node) {
+        if (node.end <= node.start || node.end < result.known) return;
+        bool is_call = std::find(std::begin(calls), std::end(calls), node.tag) != std::end(calls);
+        bool is_reasoning = node.tag == common_chat_peg_builder::REASONING;
+        bool is_content = node.tag == common_chat_peg_builder::CONTENT;
+        if (is_call || is_reasoning || is_content)
+            result.last = is_call ? parsed_reply::CALL : is_reasoning ? parsed_reply::REASONING : parsed_reply::CONTENT;
+        else if (node.is_partial)
+            return;
+        result.known = node.end;
+    });
     result.end = std::max(result.known, parsed.end);
     return result;
-}
-
-/* Parses the text, which begins with the prefill. */
-static parsed_reply parse_reply(const reply_format &format, const std::string &text)
-{
-    parsed_reply result;
-    if (format.parser.empty()) {
-        result.fits = true;
-        result.message.content = text;
-        result.known = result.end = text.size();
-        result.last = parsed_reply::CONTENT;
-        return result;
-    }
-    if (!format.text_parser.empty()) result = parse_by(format, format.text_parser, text);
-    return result.fits ? result : parse_by(format, format.parser, text);
-}
-
-/* Whether the text is a whole reply in the format, and no prefix of one alone. */
-static bool is_whole_reply(const reply_format &format, const std::string &text)
-{
-    common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_NONE);
-    return format.parser.empty() || format.parser.parse(context).success();
 }
 
 /* The text without leading tags of the format and white space. */
@@ -134,57 +109,47 @@ std::string parsed_reply::rest(const reply_format &format, const std::string &te
 /* Scans JSON text, complete or not, and finds whether it ends within a string, and where its value ends. */
 class json_end
 {
-  public:
-    explicit json_end(const std::string &text = "");
-
-    /* Scans on; returns how many bytes of `more` belong to the value. */
-    size_t feed(const std::string &more);
-
-    bool in_string() const { return quoted; }
-    size_t string_start() const { return start; } /* of the open string */
-
-  private:
-    bool takes(char c);
-
     bool quoted = false, escaped = false, bare = false, ended = false;
     int depth = 0; /* open brackets */
     size_t at = 0, start = 0;
-};
 
-json_end::json_end(const std::string &text)
-{
-    feed(text);
-}
-
-/* Whether the value goes on with that byte. A number or a word ends before the first byte that none has. */
-bool json_end::takes(char c)
-{
-    if (bare && std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-' && c != '+') ended = true;
-    if (ended) return false;
-    if (quoted) {
-        quoted = c != '"' || escaped;
-        escaped = c == '\\' && !escaped;
-        ended = !quoted && depth == 0;
-    } else if (c == '"') {
-        quoted = true;
-        start = at;
-    } else if (c == '{' || c == '[') {
-        depth++;
-    } else if (c == '}' || c == ']') {
-        ended = --depth == 0;
-    } else {
-        bare = depth == 0 && std::isspace(static_cast<unsigned char>(c)) == 0;
+    /* Whether the value goes on with that byte. A number or a word ends before the first byte that none has. */
+    bool takes(char c)
+    {
+        if (bare && std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-' && c != '+') ended = true;
+        if (ended) return false;
+        if (quoted) {
+            quoted = c != '"' || escaped;
+            escaped = c == '\\' && !escaped;
+            ended = !quoted && depth == 0;
+        } else if (c == '"') {
+            quoted = true;
+            start = at;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if (c == '}' || c == ']') {
+            ended = --depth == 0;
+        } else {
+            bare = depth == 0 && std::isspace(static_cast<unsigned char>(c)) == 0;
+        }
+        at++;
+        return true;
     }
-    at++;
-    return true;
-}
 
-size_t json_end::feed(const std::string &more)
-{
-    size_t n = 0;
-    while (n < more.size() && takes(more[n])) n++;
-    return n;
-}
+  public:
+    explicit json_end(const std::string &text = "") { feed(text); }
+
+    /* Scans on; returns how many bytes of `more` belong to the value. */
+    size_t feed(const std::string &more)
+    {
+        size_t n = 0;
+        while (n < more.size() && takes(more[n])) n++;
+        return n;
+    }
+
+    bool in_string() const { return quoted; }
+    size_t string_start() const { return start; } /* of the open string */
+};
 
 /* ---- The reader ---- */
 
@@ -253,17 +218,12 @@ struct chat_reader {
     void fall_back_to_content(const chat::delta_sink &to);
 
   private:
-    void track_depth(const std::string &more);
     void emit_unparsed(const chat::delta_sink &to, const std::string &more);
     void emit(const chat::delta_sink &to, hearth_delta_type type, const std::string &text, size_t index = 0);
     void emit_more(const chat::delta_sink &to, hearth_delta_type type, chat::emitted_text &text, const std::string &now,
                    size_t index = 0);
     void emit_message(const chat::delta_sink &to, const common_chat_msg &now, bool complete);
-    void emit_call(const chat::delta_sink &to, size_t index, const common_chat_tool_call &now, bool complete);
-    void emit_final(const chat::delta_sink &to, const common_chat_msg &now);
-    void shorten_text(const common_chat_msg &now);
     bool try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::emitted_text &text);
-    void hold_content(common_chat_msg &now);
     bool try_cut_content(const common_chat_msg &now);
     bool try_cut_arguments(const common_chat_msg &now);
     bool locate_cut(const std::string &piece, chat::cut &where) const;
@@ -307,24 +267,6 @@ void chat_reader::emit_more(const chat::delta_sink &to, hearth_delta_type type, 
     emit(to, type, more, index);
 }
 
-/* A trailing comma is held back: the reply may end before the next element. */
-static std::string without_comma(const std::string &arguments, bool complete)
-{
-    if (complete) return arguments;
-    size_t last = arguments.find_last_not_of(", \t\r\n");
-    return last == std::string::npos ? "" : arguments.substr(0, last + 1);
-}
-
-void chat_reader::emit_call(const chat::delta_sink &to, size_t index, const common_chat_tool_call &now, bool complete)
-{
-    if (index == calls.size()) {
-        calls.push_back({now.id.empty() ? make_id() : now.id, now.name, {}});
-        emit(to, HEARTH_DELTA_CALL, "", index);
-    }
-    if (calls[index].name != now.name) return;
-    emit_more(to, HEARTH_DELTA_ARGUMENTS, calls[index].arguments, without_comma(now.arguments, complete), index);
-}
-
 /* A call is emitted once its arguments have begun or something follows it: until then its name may be a prefix of
  * another name. */
 void chat_reader::emit_message(const chat::delta_sink &to, const common_chat_msg &now, bool complete)
@@ -332,9 +274,18 @@ void chat_reader::emit_message(const chat::delta_sink &to, const common_chat_msg
     emit_more(to, HEARTH_DELTA_REASONING, reasoning, now.reasoning_content);
     emit_more(to, HEARTH_DELTA_CONTENT, content, now.content);
     for (size_t i = 0; i < now.tool_calls.size(); i++) {
-        bool certain = complete || i + 1 < now.tool_calls.size() || now.tool_calls[i].arguments.size() > 1;
-        if (!certain || i > calls.size() || now.tool_calls[i].name.empty()) return;
-        emit_call(to, i, now.tool_calls[i], complete);
+        const common_chat_tool_call &call = now.tool_calls[i];
+        bool certain = complete || i + 1 < now.tool_calls.size() || call.arguments.size() > 1;
+        if (!certain || i > calls.size() || call.name.empty()) return;
+        if (i == calls.size()) {
+            calls.push_back({call.id.empty() ? make_id() : call.id, call.name, {}});
+            emit(to, HEARTH_DELTA_CALL, "", i);
+        }
+        if (calls[i].name != call.name) continue;
+        std::string arguments = call.arguments;
+        /* A trailing comma is held back: the reply may end before the next element. */
+        if (!complete) arguments.erase(arguments.find_last_not_of(", \t\r\n") + 1);
+        emit_more(to, HEARTH_DELTA_ARGUMENTS, calls[i].arguments, arguments, i);
     }
 }
 
@@ -426,34 +377,26 @@ bool chat_reader::try_cut_arguments(const common_chat_msg &now)
     return plain.is_string() && locate_cut(plain.get<std::string>(), where) && verify_cut(now, expected, where);
 }
 
-void chat_reader::shorten_text(const common_chat_msg &now)
-{
-    if (cropped.size() <= cut_again) return;
-    bool done =
-        try_cut_arguments(now) || try_cut_content(now) || try_cut(now, &common_chat_msg::reasoning_content, reasoning);
-    size_t wait = done ? chat::cut_margin + chat::min_cut : cropped.size() / 8 + chat::cut_margin;
-    cut_again = std::max(chat::never_cut_below, cropped.size() + wait);
-}
-
 /* ---- Reading ---- */
 
+/* Parses the text, which begins with the prefill. */
 chat::parsed_reply chat_reader::parse(const std::string &text)
 {
+    chat::parsed_reply result;
     work += text.size();
-    return chat::parse_reply(format, text);
+    if (format.parser.empty()) {
+        result.fits = true;
+        result.message.content = text;
+        result.known = result.end = text.size();
+        result.last = chat::parsed_reply::CONTENT;
+        return result;
+    }
+    if (!format.text_parser.empty()) result = chat::parse_by(format, format.text_parser, text);
+    return result.fits ? result : chat::parse_by(format, format.parser, text);
 }
 
 /* A character that no tag has. */
 static const char no_mark[] = "\x1f";
-
-/* Some formats do without the end tag of the reasoning. The beginning of such a tag looks like content then, and is
- * held back until it is certain. */
-void chat_reader::hold_content(common_chat_msg &now)
-{
-    if (now.content.empty() || !content.emitted.empty()) return;
-    chat::parsed_reply more = parse(cropped + no_mark);
-    if (more.fits && more.message.reasoning_content.size() > now.reasoning_content.size()) now.content.clear();
-}
 
 /* Parses the whole reply. Text that looked like the start of a tag is text after all, if it still parses as text with
  * one more character that no tag has. */
@@ -484,15 +427,6 @@ void chat_reader::begin()
     content.parsed = content.emitted = before.message.content;
 }
 
-void chat_reader::track_depth(const std::string &more)
-{
-    for (char c : more) {
-        if (c == '{' || c == '[') depth++;
-        if ((c == '}' || c == ']') && depth > 0) depth--;
-        if (depth > chat::max_open_brackets) left_format = true;
-    }
-}
-
 void chat_reader::append(const char *text, size_t len, const chat::delta_sink &to)
 {
     partial_character.append(text, len);
@@ -504,7 +438,11 @@ void chat_reader::append(const char *text, size_t len, const chat::delta_sink &t
     full_text += more;
     cropped += more;
     unparsed += more.size();
-    track_depth(more);
+    for (char c : more) {
+        if (c == '{' || c == '[') depth++;
+        if ((c == '}' || c == ']') && depth > 0) depth--;
+        if (depth > chat::max_open_brackets) left_format = true;
+    }
     if (left_format) return fall_back_to_content(to);
     if (cropped.size() <= chat::always_parse_below || unparsed > cropped.size() / 16) parse_more(to);
 }
@@ -519,9 +457,19 @@ void chat_reader::parse_more(const chat::delta_sink &to)
     }
     understood = std::max(understood, full_text.size() - cropped.size() + now.known);
     if (now.last != chat::parsed_reply::CALL) depth = 0; /* brackets within text do not make the parser recurse */
-    hold_content(now.message);
+    /* Some formats do without the end tag of the reasoning. The beginning of such a tag looks like content then, and is
+     * held back until it is certain. */
+    if (!now.message.content.empty() && content.emitted.empty()) {
+        chat::parsed_reply more = parse(cropped + no_mark);
+        if (more.fits && more.message.reasoning_content.size() > now.message.reasoning_content.size())
+            now.message.content.clear();
+    }
     emit_message(to, now.message, false);
-    shorten_text(now.message);
+    if (cropped.size() <= cut_again) return;
+    bool is_cut = try_cut_arguments(now.message) || try_cut_content(now.message) ||
+                  try_cut(now.message, &common_chat_msg::reasoning_content, reasoning);
+    size_t wait = is_cut ? chat::cut_margin + chat::min_cut : cropped.size() / 8 + chat::cut_margin;
+    cut_again = std::max(chat::never_cut_below, cropped.size() + wait);
 }
 
 void chat_reader::emit_unparsed(const chat::delta_sink &to, const std::string &more)
@@ -546,37 +494,36 @@ void chat_reader::fall_back_to_content(const chat::delta_sink &to)
     emit_unparsed(to, rest);
 }
 
-/* Emits the missing ends by the parse of the whole reply. Text that was emitted before stays. */
-void chat_reader::emit_final(const chat::delta_sink &to, const common_chat_msg &now)
-{
-    reasoning.parsed = reasoning.emitted;
-    content.parsed = content.emitted;
-    for (auto &call : calls) call.arguments.parsed = call.arguments.emitted;
-    emit_message(to, now, true);
-}
-
 void chat_reader::finish(const chat::delta_sink &to)
 {
     full_text += partial_character; /* an incomplete character: the parser treats it as such */
     chat::parsed_reply all = left_format ? chat::parsed_reply() : parse_whole();
     if (all.fits) {
-        emit_final(to, all.message);
+        /* The parse of the whole reply has the missing ends. Text that was emitted before stays. */
+        reasoning.parsed = reasoning.emitted;
+        content.parsed = content.emitted;
+        for (auto &call : calls) call.arguments.parsed = call.arguments.emitted;
+        emit_message(to, all.message, true);
         content.parsed = content.emitted;
         emit_more(to, HEARTH_DELTA_CONTENT, content, content.emitted + all.rest(format, full_text));
     } else if (!left_format) {
         fall_back_to_content(to);
     }
-    closed = calls.empty() || (all.fits && chat::is_whole_reply(format, full_text));
+    closed = calls.empty();
+    if (!closed && all.fits) { /* whether it is a whole reply in the format, and no prefix of one alone */
+        common_peg_parse_context context(full_text, COMMON_PEG_PARSE_FLAG_NONE);
+        closed = format.parser.empty() || format.parser.parse(context).success();
+    }
     left_format = true;
 }
 
 /* ---- For C ---- */
 
 /* After any exception the rest of the reply is content. */
-static void guard(chat_reader *reader, const chat::delta_sink &to, void (*act)(chat_reader *, const chat::delta_sink &))
+template <typename action> static void guard(chat_reader *reader, const chat::delta_sink &to, const action &act)
 {
     try {
-        act(reader, to);
+        act();
     } catch (...) {
         reader->fall_back_to_content(to);
     }
@@ -586,7 +533,7 @@ struct chat_reader *chat_reader_open(const struct chat_format *format)
 {
     assert(format != nullptr);
     auto *reader = new chat_reader(format);
-    guard(reader, {nullptr, nullptr}, [](chat_reader *opened, const chat::delta_sink &) { opened->begin(); });
+    guard(reader, {nullptr, nullptr}, [&] { reader->begin(); });
     return reader;
 }
 
@@ -599,16 +546,13 @@ void chat_reader_add(struct chat_reader *reader, const char *text, size_t len, h
 {
     assert(reader != nullptr && (text != nullptr || len == 0));
     chat::delta_sink to = {each, ud};
-    try {
-        reader->append(text, len, to);
-    } catch (...) {
-        reader->fall_back_to_content(to);
-    }
+    guard(reader, to, [&] { reader->append(text, len, to); });
 }
 
 void chat_reader_end(struct chat_reader *reader, hearth_delta_fn each, void *ud)
 {
-    guard(reader, {each, ud}, [](chat_reader *ended, const chat::delta_sink &to) { ended->finish(to); });
+    chat::delta_sink to = {each, ud};
+    guard(reader, to, [&] { reader->finish(to); });
 }
 
 bool chat_reader_is_whole(const struct chat_reader *reader)

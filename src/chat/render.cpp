@@ -183,20 +183,6 @@ static std::vector<said> find_missing(std::vector<common_chat_msg> &messages, co
     return missing;
 }
 
-/* "": the template refuses the words, which says nothing of the texts. */
-static std::string prompt_with_words(const chat_template &template_, const chat_request &request,
-                                     const chat_parsed &parsed, const std::vector<said> &missing)
-{
-    chat_parsed with_words = parsed;
-    for (const auto &where : missing) words_at(with_words.messages, where) = where.word;
-    render_scope scope(request.now);
-    try {
-        return prompt_of(template_, read_request(template_, request, with_words)).prompt;
-    } catch (const std::exception &) {
-        return "";
-    }
-}
-
 static std::string path_of(const said &where)
 {
     std::string path = indexed("messages", where.message) + ".content";
@@ -216,14 +202,6 @@ static void refuse(const common_chat_msg &message, const said &where)
                       "\", which this model's chat template leaves out: use system, user, assistant or tool"};
 }
 
-/* Where the last turn begins: with the last message of the user's. */
-static size_t last_turn_of(const std::vector<common_chat_msg> &messages)
-{
-    for (size_t i = messages.size(); i-- > 0;)
-        if (messages[i].role == "user") return i;
-    return 0;
-}
-
 /* Paths of the request's fields, as in "messages[2].content[0]", whose text the template does not print. It leaves them
  * out though the messages were put as it prints them (turns.hpp), because of the message's role or its place. Throws
  * refusal where such a text is in the last turn or of a system message, since the model would answer without it. */
@@ -234,10 +212,20 @@ static std::vector<std::string> find_lost(const chat_template &template_, const 
     std::vector<std::string> lost;
     std::vector<said> missing = find_missing(messages, prompt);
     if (missing.empty()) return lost;
-    std::string with_words = prompt_with_words(template_, request, parsed, missing);
-    size_t last_turn = last_turn_of(messages);
+    std::string printed;
+    chat_parsed with_words = parsed;
+    for (const auto &where : missing) words_at(with_words.messages, where) = where.word;
+    try {
+        render_scope scope(request.now);
+        printed = prompt_of(template_, read_request(template_, request, with_words)).prompt;
+    } catch (const std::exception &) {
+        return lost; /* the template refuses the words, which says nothing of the texts */
+    }
+    /* The last turn begins with the last message of the user's. */
+    size_t last_turn = messages.size() - 1;
+    while (last_turn > 0 && messages[last_turn].role != "user") last_turn--;
     for (const auto &where : missing) {
-        if (with_words.empty() || with_words.find(where.word) != std::string::npos) continue;
+        if (printed.empty() || printed.find(where.word) != std::string::npos) continue;
         const common_chat_msg &message = messages[where.message];
         bool is_system = message.role == "system" || message.role == "developer";
         if (is_system || where.message >= last_turn) refuse(message, where);
@@ -269,18 +257,6 @@ static std::vector<bool> mark_bytes(const text_parts &parts, const std::string &
     result.resize(text.size() - back, false);
     result.insert(result.end(), at(given.size() - back), marks.end());
     return result;
-}
-
-/* Marks the text of the message that is continued, where the prompt ends with it. */
-static void mark_continued(std::vector<bool> &marks, const std::string &text, const common_chat_msg &message)
-{
-    size_t end = text.size();
-    for (const std::string &words : {message.render_content(), message.reasoning_content}) {
-        size_t at = words.empty() || words.size() > end ? std::string::npos : find_last(text, words, end);
-        if (at == std::string::npos) continue;
-        std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(at), words.size(), true);
-        end = at;
-    }
 }
 
 /* Collects the strings in a JSON value that might spell a special token, as JSON writes them. Short ones count only in
@@ -392,7 +368,15 @@ static void render(const chat_template &template_, const chat_request &asked, ch
     for (size_t i = 0; i < params.messages.size(); i++)
         if (params.messages.at(i).contains("tool_calls")) gather_texts(params.messages.at(i).at("tool_calls"), texts);
     mark_words(marks, text, texts);
-    if (params.has_continuation()) mark_continued(marks, text, params.continue_msg);
+    /* The text of the message that is continued, where the prompt ends with it. */
+    const common_chat_msg &continued = params.continue_msg;
+    size_t end = params.has_continuation() ? text.size() : 0;
+    for (const std::string &words : {continued.render_content(), continued.reasoning_content}) {
+        size_t at = words.empty() || words.size() > end ? std::string::npos : find_last(text, words, end);
+        if (at == std::string::npos) continue;
+        std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(at), words.size(), true);
+        end = at;
+    }
     fill_prompt(prompt, text, marks);
     prompt.plain = request.plain;
     if (rendered.generation_prompt) prompt.generation_prompt = mem_strdup(rendered.generation_prompt->c_str());

@@ -16,68 +16,44 @@ namespace chat
 
 /* ---- Messages ---- */
 
-/* The name of a media type in the note that replaces such a part; NULL: an unknown type. */
-static const char *name_of_media(const std::string &type)
-{
-    static const struct {
-        const char *type, *name;
-    } rows[] = {{"image_url", "image"}, {"input_audio", "audio"}, {"audio_url", "audio"},
-                {"video_url", "video"}, {"input_video", "video"}, {"file", "document"}};
-    for (const auto &row : rows)
-        if (type == row.type) return row.name;
-    return nullptr;
-}
-
 /* How media parts are read. */
 struct media_reader {
     const chat_request &request;
     std::vector<std::string> &left_out;
 };
 
-/* The text that is rendered for the part; it is NULL where the model does not take it. */
-static chat_medium medium_of(const json_t *part, const chat_request &request, const std::string &path)
-{
-    const json_t *media = find_field(part, "media");
-    if (media == nullptr || request.media == nullptr) return {};
-    size_t i = json_is_integer(media) ? static_cast<size_t>(json_integer_value(media)) : request.n_media;
-    if (i >= request.n_media) throw refusal{HEARTH_INVALID, path + ".media", "must be the place of a medium"};
-    return request.media[i];
-}
-
 static void read_media(const json_t *part, const std::string &type, const media_reader &media, const std::string &path,
                        common_chat_msg_content_part &result)
 {
-    const char *name = name_of_media(type);
-    if (name == nullptr)
+    static const struct {
+        const char *type, *name; /* in the note that replaces such a part */
+    } kinds[] = {{"image_url", "image"}, {"input_audio", "audio"}, {"audio_url", "audio"},
+                 {"video_url", "video"}, {"input_video", "video"}, {"file", "document"}};
+    const auto *kind =
+        std::find_if(std::begin(kinds), std::end(kinds), [&](const auto &one) { return type == one.type; });
+    if (kind == std::end(kinds))
         throw refusal{HEARTH_INVALID, path + ".type", "must be \"text\", \"image_url\", \"input_audio\" or \"file\""};
-    chat_medium medium = medium_of(part, media.request, path);
+    const chat_request &request = media.request;
+    const json_t *place = find_field(part, "media");
+    chat_medium medium = {}; /* without text where the model does not take it */
+    if (place != nullptr && request.media != nullptr) {
+        size_t i = json_is_integer(place) ? static_cast<size_t>(json_integer_value(place)) : request.n_media;
+        if (i >= request.n_media) throw refusal{HEARTH_INVALID, path + ".media", "must be the place of a medium"};
+        medium = request.media[i];
+    }
     if (medium.text != nullptr) {
         result.type = medium.is_marker ? "media_marker" : "text";
         result.text = medium.text;
         return;
     }
-    bool takes_some = media.request.takes_media;
-    if (media.request.refuses_media)
+    bool takes_some = request.takes_media;
+    if (request.refuses_media)
         throw refusal{HEARTH_UNSUPPORTED, path + ".type",
                       "is \"" + type + "\", and this model takes " + (takes_some ? "no such files" : "text only") +
                           ": leave it out of the messages"};
     media.left_out.push_back(path);
     result.text =
-        std::string("[") + name + " left out: this model takes " + (takes_some ? "no such files]" : "text only]");
-}
-
-static common_chat_msg_content_part read_part(const json_t *part, const media_reader &media, const std::string &path)
-{
-    common_chat_msg_content_part result;
-    std::string type = required_text(part, "type", path);
-    result.type = "text";
-    if (type != "text" && type != "refusal") {
-        read_media(part, type, media, path, result);
-        return result;
-    }
-    if (find_field(part, type.c_str()) == nullptr) throw refusal{HEARTH_INVALID, path + "." + type, "must be a string"};
-    result.text = optional_text(part, type.c_str(), path);
-    return result;
+        std::string("[") + kind->name + " left out: this model takes " + (takes_some ? "no such files]" : "text only]");
 }
 
 static void read_content(common_chat_msg &message, const json_t *object, const media_reader &media,
@@ -93,7 +69,17 @@ static void read_content(common_chat_msg &message, const json_t *object, const m
     if (!json_is_array(content)) throw refusal{HEARTH_INVALID, here, "must be a string, null or an array of parts"};
     for (size_t i = 0; i < json_array_size(content); i++) {
         std::string at = indexed(here, i);
-        message.content_parts.push_back(read_part(object_item(content, i, at), media, at));
+        const json_t *part = object_item(content, i, at);
+        common_chat_msg_content_part result;
+        std::string type = required_text(part, "type", at);
+        result.type = "text";
+        if (type != "text" && type != "refusal")
+            read_media(part, type, media, at, result);
+        else if (find_field(part, type.c_str()) == nullptr)
+            throw refusal{HEARTH_INVALID, at + "." + type, "must be a string"};
+        else
+            result.text = optional_text(part, type.c_str(), at);
+        message.content_parts.push_back(std::move(result));
     }
 }
 
@@ -115,18 +101,6 @@ static common_chat_tool_call read_tool_call(const json_t *call, const std::strin
     return result;
 }
 
-static void read_tool_calls(common_chat_msg &message, const json_t *object, const std::string &path)
-{
-    const json_t *calls = find_field(object, "tool_calls");
-    if (calls == nullptr) return;
-    std::string here = path + ".tool_calls";
-    if (!json_is_array(calls)) throw refusal{HEARTH_INVALID, here, "must be an array"};
-    for (size_t i = 0; i < json_array_size(calls); i++) {
-        std::string at = indexed(here, i);
-        message.tool_calls.push_back(read_tool_call(object_item(calls, i, at), at));
-    }
-}
-
 /* Media that the model takes become the request's text for them. Other media are refused, or replaced by a fixed note,
  * so that a conversation keeps its prefix. `media_left_out` gets the paths of the replaced ones. */
 static std::vector<common_chat_msg> read_messages(const chat_request &request, std::vector<std::string> &media_left_out)
@@ -143,7 +117,13 @@ static std::vector<common_chat_msg> read_messages(const chat_request &request, s
         common_chat_msg message;
         message.role = required_text(object, "role", path);
         read_content(message, object, media, path);
-        read_tool_calls(message, object, path);
+        const json_t *calls = find_field(object, "tool_calls");
+        std::string here = path + ".tool_calls";
+        if (calls != nullptr && !json_is_array(calls)) throw refusal{HEARTH_INVALID, here, "must be an array"};
+        for (size_t k = 0; k < json_array_size(calls); k++) {
+            std::string at = indexed(here, k);
+            message.tool_calls.push_back(read_tool_call(object_item(calls, k, at), at));
+        }
         message.reasoning_content = optional_text(object, "reasoning_content", path);
         message.tool_name = optional_text(object, "name", path);
         message.tool_call_id = optional_text(object, "tool_call_id", path);
@@ -182,21 +162,6 @@ static common_json read_tool(const json_t *tool, const std::string &path)
               {"description", description},
               {"parameters",
                parameters == nullptr ? common_json::object() : to_common(parameters, wide_numbers::marked)}}}};
-}
-
-/* The tools in the form in which templates get them; null: there are none. */
-static common_json read_tools(const json_t *array)
-{
-    check_tree(array, wide_numbers::marked, "tools");
-    if (!json_is_array(array)) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
-    if (json_array_size(array) > max_tools)
-        throw refusal{HEARTH_INVALID, "tools", "has more than " + std::to_string(max_tools) + " tools"};
-    common_json tools;
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        std::string path = indexed("tools", i);
-        tools.push_back(read_tool(object_item(array, i, path), path));
-    }
-    return tools;
 }
 
 /* Of the budget of one schema: of a hundred tools, most have little. */
@@ -245,48 +210,25 @@ static bool ends_with_assistant(const std::vector<common_chat_msg> &messages)
     return messages.back().role == "assistant";
 }
 
-/* By default a final assistant message is continued where that is possible. */
-static common_chat_continuation default_continuation(const std::vector<common_chat_msg> &messages)
-{
-    if (!ends_with_assistant(messages) || !messages.back().tool_calls.empty()) return COMMON_CHAT_CONTINUATION_NONE;
-    const common_chat_msg &last = messages.back();
-    bool reasons = !last.reasoning_content.empty() && last.content.empty() && last.content_parts.empty();
-    return reasons ? COMMON_CHAT_CONTINUATION_REASONING : COMMON_CHAT_CONTINUATION_CONTENT;
-}
-
-static common_chat_continuation requested_continuation(const std::vector<common_chat_msg> &messages,
-                                                       hearth_continue what)
-{
-    std::string last = indexed("messages", messages.size() - 1);
-    if (!ends_with_assistant(messages))
-        throw refusal{HEARTH_INVALID, last + ".role", "must be \"assistant\" to continue the message"};
-    if (!messages.back().tool_calls.empty())
-        throw refusal{HEARTH_INVALID, last + ".tool_calls", "must be absent to continue the message"};
-    return what == HEARTH_CONTINUE_CONTENT ? COMMON_CHAT_CONTINUATION_CONTENT : COMMON_CHAT_CONTINUATION_REASONING;
-}
-
 /* `begins`: the last message was empty, and is no longer there. */
 static common_chat_continuation continuation_of(const std::vector<common_chat_msg> &messages,
                                                 const chat_request &request, bool begins)
 {
+    const common_chat_msg &last = messages.back();
+    bool is_assistant = ends_with_assistant(messages), calls = !last.tool_calls.empty();
     if (request.n_messages > 0 || request.continue_final == HEARTH_CONTINUE_NEVER) return COMMON_CHAT_CONTINUATION_NONE;
-    if (request.continue_final == HEARTH_CONTINUE_AUTO) return default_continuation(messages);
-    return begins ? COMMON_CHAT_CONTINUATION_NONE : requested_continuation(messages, request.continue_final);
-}
-
-/* The message to continue is not rendered by the template: handlers append it to the rendered text. The assistant's
- * message before it stays a message of its own, where the template takes two in a row. */
-static void take_continued(autoparser::generation_params &params, const chat_template &template_,
-                           std::vector<common_chat_msg> &messages)
-{
-    params.add_generation_prompt = false;
-    params.continue_msg = std::move(messages.back());
-    messages.pop_back();
-    bool joins = template_.turns.in_a_row != assistants::apart;
-    while (joins && !messages.empty() && ends_with_assistant(messages) && messages.back().tool_calls.empty()) {
-        join_before(params.continue_msg, messages.back());
-        messages.pop_back();
+    if (request.continue_final == HEARTH_CONTINUE_AUTO) {
+        /* A final assistant message is continued where that is possible. */
+        if (!is_assistant || calls) return COMMON_CHAT_CONTINUATION_NONE;
+        bool reasons = !last.reasoning_content.empty() && last.content.empty() && last.content_parts.empty();
+        return reasons ? COMMON_CHAT_CONTINUATION_REASONING : COMMON_CHAT_CONTINUATION_CONTENT;
     }
+    if (begins) return COMMON_CHAT_CONTINUATION_NONE;
+    std::string path = indexed("messages", messages.size() - 1);
+    if (!is_assistant) throw refusal{HEARTH_INVALID, path + ".role", "must be \"assistant\" to continue the message"};
+    if (calls) throw refusal{HEARTH_INVALID, path + ".tool_calls", "must be absent to continue the message"};
+    return request.continue_final == HEARTH_CONTINUE_CONTENT ? COMMON_CHAT_CONTINUATION_CONTENT
+                                                             : COMMON_CHAT_CONTINUATION_REASONING;
 }
 
 static void take_messages(autoparser::generation_params &params, const chat_template &template_,
@@ -304,7 +246,18 @@ static void take_messages(autoparser::generation_params &params, const chat_temp
     if (begins) messages.pop_back();
     params.add_generation_prompt = request.add_generation_prompt;
     params.continue_final_message = continuation_of(messages, request, begins);
-    if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) take_continued(params, template_, messages);
+    if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) {
+        /* The message to continue is not rendered by the template: handlers append it to the rendered text. The
+         * assistant's message before it stays a message of its own, where the template takes two in a row. */
+        params.add_generation_prompt = false;
+        params.continue_msg = std::move(messages.back());
+        messages.pop_back();
+        bool joins = template_.turns.in_a_row != assistants::apart;
+        while (joins && !messages.empty() && ends_with_assistant(messages) && messages.back().tool_calls.empty()) {
+            join_before(params.continue_msg, messages.back());
+            messages.pop_back();
+        }
+    }
     /* Templates know one role of who runs the model: "developer" is the newer name of "system". */
     for (auto &message : messages)
         if (message.role == "developer") message.role = "system";
@@ -319,17 +272,6 @@ static void take_messages(autoparser::generation_params &params, const chat_temp
 }
 
 /* ---- The rest ---- */
-
-static void take_tool_fields(autoparser::generation_params &params, const chat_template &template_,
-                             const chat_request &request, const chat_parsed &parsed)
-{
-    static const common_chat_tool_choice choices[] = {COMMON_CHAT_TOOL_CHOICE_AUTO, COMMON_CHAT_TOOL_CHOICE_NONE,
-                                                      COMMON_CHAT_TOOL_CHOICE_REQUIRED};
-    params.tools = parsed.tools;
-    params.tool_choice = choices[request.tool_choice];
-    bool takes_several = template_.turns.new_calls_as_text || template_.compiled->caps.supports_parallel_tool_calls;
-    params.parallel_tool_calls = request.parallel_tool_calls < 0 ? takes_several : request.parallel_tool_calls != 0;
-}
 
 /* Refuses the two arguments that would override what was checked or requested elsewhere. */
 common_json read_kwargs(common_json kwargs)
@@ -356,29 +298,35 @@ static void take_kwargs(autoparser::generation_params &params, const common_json
 
 /* ---- Reading ---- */
 
-/* Handlers would not report what is wrong with a schema. An empty one means any object, as with llama-server. */
-static void read_schema(const chat_request &request, chat_parsed &parsed)
-{
-    if (request.json_schema == nullptr) return;
-    if (request.grammar != nullptr)
-        throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
-    parsed.given_schema = read_tree(request.json_schema, wide_numbers::nearest, "json_schema");
-    parsed.schema = reply_schema(parsed.given_schema, parsed.unenforced);
-    for (common_json *schema : {&parsed.given_schema, &parsed.schema})
-        if (schema->empty()) (*schema)["type"] = "object";
-}
-
 static chat_parsed parse_request(const chat_request &request)
 {
     chat_parsed parsed;
     parsed.messages = read_messages(request, parsed.media_left_out);
-    if (request.tools != nullptr) parsed.tools = read_tools(request.tools);
+    if (request.tools != nullptr) {
+        check_tree(request.tools, wide_numbers::marked, "tools");
+        if (!json_is_array(request.tools)) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
+        if (json_array_size(request.tools) > max_tools)
+            throw refusal{HEARTH_INVALID, "tools", "has more than " + std::to_string(max_tools) + " tools"};
+    }
+    for (size_t i = 0; i < json_array_size(request.tools); i++) {
+        std::string path = indexed("tools", i);
+        parsed.tools.push_back(read_tool(object_item(request.tools, i, path), path));
+    }
     if (parsed.tools.empty() && request.tool_choice == HEARTH_TOOLS_REQUIRED)
         throw refusal{HEARTH_INVALID, "tool_choice", "needs tools to choose from"};
     bool may_call = !parsed.tools.empty() && request.tool_choice != HEARTH_TOOLS_NONE;
     if (may_call && request.grammar != nullptr)
         throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with tools"};
-    read_schema(request, parsed);
+    if (request.json_schema != nullptr) {
+        if (request.grammar != nullptr)
+            throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
+        parsed.given_schema = read_tree(request.json_schema, wide_numbers::nearest, "json_schema");
+        /* Handlers would not report what is wrong with a schema. An empty one means any object, as with llama-server.
+         */
+        parsed.schema = reply_schema(parsed.given_schema, parsed.unenforced);
+        for (common_json *schema : {&parsed.given_schema, &parsed.schema})
+            if (schema->empty()) (*schema)["type"] = "object";
+    }
     if (request.kwargs != nullptr)
         parsed.kwargs = read_kwargs(read_tree(request.kwargs, wide_numbers::marked, "chat_template_kwargs"));
     return parsed;
@@ -396,7 +344,12 @@ autoparser::generation_params read_request(const chat_template &template_, const
     assert(render_scope::current != nullptr && !parsed.messages.empty());
     autoparser::generation_params params;
     take_messages(params, template_, request, parsed);
-    take_tool_fields(params, template_, request, parsed);
+    static const common_chat_tool_choice choices[] = {COMMON_CHAT_TOOL_CHOICE_AUTO, COMMON_CHAT_TOOL_CHOICE_NONE,
+                                                      COMMON_CHAT_TOOL_CHOICE_REQUIRED};
+    params.tools = parsed.tools;
+    params.tool_choice = choices[request.tool_choice];
+    bool takes_several = template_.turns.new_calls_as_text || template_.compiled->caps.supports_parallel_tool_calls;
+    params.parallel_tool_calls = request.parallel_tool_calls < 0 ? takes_several : request.parallel_tool_calls != 0;
     params.json_schema = parsed.schema;
     params.reasoning_format =
         request.reasoning_in_text ? COMMON_REASONING_FORMAT_NONE : COMMON_REASONING_FORMAT_DEEPSEEK;

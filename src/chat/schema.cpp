@@ -41,25 +41,20 @@ void replace_all(std::string &text, const std::string &from, const std::string &
 /* No half of a surrogate pair, which no character is. */
 #define WHOLE "([0-9a-cA-CefEF] " HEX "{3} | [dD] [0-7] " HEX "{2})"
 
-/* In keys that are no property's, what follows where they differ may be anything but a quote. */
-static void mend_keys(std::string &grammar)
-{
-    static const std::string begin = " ::= [\"] ( ", loose = " | [^\"", strict = " | [^\"\\\\\\x00-\\x1F";
-    std::string result;
-    size_t done = 0;
-    for (size_t at = 0; (at = grammar.find(begin, done)) != std::string::npos;) {
-        size_t end = std::min(grammar.find('\n', at), grammar.size());
-        std::string line = grammar.substr(at, end - at);
-        replace_all(line, loose, strict);
-        result.append(grammar, done, at - done).append(line);
-        done = end;
-    }
-    if (done > 0) grammar = result.append(grammar, done, std::string::npos);
-}
-
 void mend_grammar(std::string &grammar)
 {
-    mend_keys(grammar);
+    /* In keys that are no property's, what follows where they differ may be anything but a quote. */
+    static const std::string key = " ::= [\"] ( ", loose_key = " | [^\"", strict_key = " | [^\"\\\\\\x00-\\x1F";
+    std::string result;
+    size_t done = 0;
+    for (size_t at = 0; (at = grammar.find(key, done)) != std::string::npos;) {
+        size_t stop = std::min(grammar.find('\n', at), grammar.size());
+        std::string line = grammar.substr(at, stop - at);
+        replace_all(line, loose_key, strict_key);
+        result.append(grammar, done, at - done).append(line);
+        done = stop;
+    }
+    if (done > 0) grammar = result.append(grammar, done, std::string::npos);
     /* Strings whose patterns are numbers' have no quotes. Each is a rule of its own, which is a line. */
     static const std::string begin = "\"\\\"\" (\"" NUMBER_MARK "\" ", end = ") \"\\\"\"";
     for (size_t at = 0; (at = grammar.find(begin, at)) != std::string::npos;) {
@@ -225,30 +220,25 @@ static common_json freed(const common_json &schema, const std::string &tool, sch
     return is_affordable(result, tool, budget, reason) ? result : of_type("object");
 }
 
-/* As tool_schema() says, with what is left of a budget. */
-static common_json affordable_schema(const common_json &parameters, const std::string &tool, const std::string &prefix,
-                                     schema_budget &budget, std::set<std::string> &unenforced)
-{
-    static const size_t max_logged = 8;
-    std::string reason;
-    lowered_schema lowered = lower_schema(parameters, prefix, true, budget);
-    for (size_t i = 0; i < lowered.faults.size() && i < max_logged; i++)
-        note_freed(unenforced, tool, lowered.faults[i].pointer, lowered.faults[i].reason);
-    name_unenforced(lowered.unenforced);
-    unenforced.insert(lowered.unenforced.begin(), lowered.unenforced.end());
-    bool takes_anything = lowered.schema.empty() || (lowered.schema.size() == 1 && lowered.schema.contains("$defs"));
-    if (takes_anything) return of_type("object");
-    if (is_affordable(lowered.schema, tool, budget, reason)) return lowered.schema;
-    return freed(lowered.schema, tool, budget, reason, unenforced);
-}
-
 common_json tool_schema(const common_json &parameters, const std::string &tool, const std::string &prefix,
                         schema_budget &all, std::set<std::string> &unenforced)
 {
-    common_json schema;
+    static const size_t max_logged = 8;
+    common_json schema = of_type("object");
     const schema_budget::amounts before = all.lend(1);
     try {
-        schema = affordable_schema(parameters, tool, prefix, all, unenforced);
+        std::string reason;
+        lowered_schema lowered = lower_schema(parameters, prefix, true, all);
+        for (size_t i = 0; i < lowered.faults.size() && i < max_logged; i++)
+            note_freed(unenforced, tool, lowered.faults[i].pointer, lowered.faults[i].reason);
+        name_unenforced(lowered.unenforced);
+        unenforced.insert(lowered.unenforced.begin(), lowered.unenforced.end());
+        bool has_definitions_alone = lowered.schema.size() == 1 && lowered.schema.contains("$defs");
+        bool takes_anything = lowered.schema.empty() || has_definitions_alone;
+        if (!takes_anything && is_affordable(lowered.schema, tool, all, reason))
+            schema = lowered.schema;
+        else if (!takes_anything)
+            schema = freed(lowered.schema, tool, all, reason, unenforced);
     } catch (const schema_too_large &reached) {
         schema = freed_arguments(tool, reached.reason, unenforced);
     }

@@ -17,8 +17,7 @@ namespace chat
 /* Of one schema, before the work that is the same for all of them. */
 static const size_t max_nanoseconds = 450000000, max_memory = (size_t)40 << 20;
 
-static const size_t price_of_value = 250, price_of_member = 6, price_of_part = 13000, price_of_text = 4,
-                    price_of_name = 60, price_of_rule = 6000, price_of_copied_rule = 150, price_of_copied_name = 52,
+static const size_t price_of_part = 13000, price_of_rule = 6000, price_of_copied_rule = 150, price_of_copied_name = 52,
                     price_of_same_name = 1100, price_of_argument = 60000, price_of_pair = 500, price_of_item = 25,
                     price_of_way = 1000;
 
@@ -70,30 +69,10 @@ void schema_budget::items(size_t n)
     hold(n * bytes_of_item);
 }
 
-void schema_budget::values(size_t n)
-{
-    spend(n, price_of_value);
-}
-
 void schema_budget::parts(size_t n)
 {
     spend(n, price_of_part);
     hold(n * 500);
-}
-
-void schema_budget::search(size_t members)
-{
-    spend(members, price_of_member);
-}
-
-void schema_budget::text(size_t bytes)
-{
-    spend(bytes, price_of_text);
-}
-
-void schema_budget::names(size_t bytes)
-{
-    spend(bytes, price_of_name);
 }
 
 /* Rules of the same name are given numbers by trying one after the other. */
@@ -174,10 +153,8 @@ class conversion
     void walk_list(const common_json &list, const std::string &name, const std::string &step);
     void walk_array(const common_json &schema, const std::string &name);
     void walk_string(const common_json &schema, const std::string &name);
-    void walk_literals(const common_json &values, const std::string &name);
     void walk_integer(const common_json &schema, const std::string &name);
     void count_optional(const std::vector<std::string> &names, const std::string &name);
-    void count_excluded(const common_json &properties, const std::string &name);
     void count_repeated(const common_json &schema, const char *least, const char *most);
     size_t literal(const common_json &value);
 
@@ -266,17 +243,6 @@ void conversion::count_optional(const std::vector<std::string> &names, const std
     budget.spend(n * n, (n + 2) * (price_of_copied_name + bytes / n / 16) / 6);
 }
 
-/* Names of further properties are none of these: a group for each of their letters. */
-void conversion::count_excluded(const common_json &properties, const std::string &name)
-{
-    size_t letters = 0;
-    for (const auto &property : properties.items()) letters += property.k.size();
-    budget.spend(letters, 1500);
-    budget.items(letters * 12);
-    budget.rule(name + "-additional-k", letters * 45);
-    budget.rule(name + "-additional-kv", name.size() * 2 + 60);
-}
-
 void conversion::walk_object(const common_json &schema, const std::string &name)
 {
     const common_json none = common_json::object();
@@ -306,8 +272,14 @@ void conversion::walk_object(const common_json &schema, const std::string &name)
     bool more = schema.contains("additionalProperties") && schema.at("additionalProperties").is_object();
     if (more) walk_within(schema.at("additionalProperties"), joined(name, "additional-value"), "/additionalProperties");
     if (more || (schema.contains("additionalProperties") && schema.at("additionalProperties").get<bool>())) {
+        /* Names of further properties are none of these: a group for each of their letters. */
+        size_t letters = 0;
+        for (const auto &property : properties.items()) letters += property.k.size();
+        budget.spend(letters, 1500);
+        budget.items(letters * 12);
+        budget.rule(name + "-additional-k", letters * 45);
+        budget.rule(name + "-additional-kv", name.size() * 2 + 60);
         optional.emplace_back("*");
-        count_excluded(properties, name);
     }
     count_optional(optional, name);
     budget.rule(name, 2 * text + 40);
@@ -354,12 +326,6 @@ size_t conversion::literal(const common_json &value)
     return 2 * bytes;
 }
 
-void conversion::walk_literals(const common_json &values, const std::string &name)
-{
-    check_alternatives(values);
-    budget.rule(name, literal(values));
-}
-
 /* The pattern is written by json_text_pattern(), where braces are nothing but repetitions. */
 void conversion::walk_string(const common_json &schema, const std::string &name)
 {
@@ -401,7 +367,10 @@ void conversion::walk_kind(const common_json &schema, const std::string &name)
         check_alternatives(schema.at("anyOf"));
         return walk_list(schema.at("anyOf"), name, "/anyOf");
     }
-    if (schema.contains("enum")) return walk_literals(schema.at("enum"), name);
+    if (schema.contains("enum")) {
+        check_alternatives(schema.at("enum"));
+        return budget.rule(name, literal(schema.at("enum")));
+    }
     std::string type = schema.contains("type") ? schema.at("type").get<std::string>() : "";
     if (type == "object") return walk_object(schema, name);
     if (type == "array") return walk_array(schema, name);

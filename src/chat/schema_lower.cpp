@@ -81,7 +81,6 @@ class lowerer
     maybe lower_within(const common_json &schema, const std::string &at);
     maybe lower_named(const common_json &schema, const std::string &at);
     maybe lower_demands(const demands &all, const std::string &at);
-    maybe lower_choices(const demands &all, const std::string &at);
     maybe lower_literals(const common_json &schema);
     maybe lower_plain(const common_json &schema, const std::string &at);
     maybe lower_type(const common_json &schema, const std::string &type, const std::string &at);
@@ -227,8 +226,10 @@ std::vector<common_json> lowerer::combined(const demands &all)
     return each;
 }
 
-maybe lowerer::lower_choices(const demands &all, const std::string &at)
+maybe lowerer::lower_demands(const demands &all, const std::string &at)
 {
+    if (!all.possible) return {};
+    if (all.choices.empty()) return lower_plain(all.plain, at);
     common_json alternatives = common_json::array();
     std::set<std::string> known;
     const std::vector<common_json> each = combined(all);
@@ -240,12 +241,6 @@ maybe lowerer::lower_choices(const demands &all, const std::string &at)
         if (known.insert(std::move(text)).second) alternatives.push_back(std::move(*lowered));
     }
     return any_of(alternatives);
-}
-
-maybe lowerer::lower_demands(const demands &all, const std::string &at)
-{
-    if (!all.possible) return {};
-    return all.choices.empty() ? lower_plain(all.plain, at) : lower_choices(all, at);
 }
 
 /* ---- Definitions ---- */

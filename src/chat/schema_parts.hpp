@@ -44,11 +44,11 @@ class schema_budget
     explicit schema_budget(size_t schemas = 1);
 
     /* Each throws schema_too_large, and then nothing is left. */
-    void values(size_t n);       /* values of JSON that are copied or compared */
-    void parts(size_t n);        /* schemas that are rewritten */
-    void search(size_t members); /* of an object, for one of them */
-    void text(size_t bytes);     /* that is written or compared */
-    void names(size_t bytes);    /* text that is searched with a regular expression */
+    void values(size_t n) { spend(n, 250); }           /* values of JSON that are copied or compared */
+    void parts(size_t n);                              /* schemas that are rewritten */
+    void search(size_t members) { spend(members, 6); } /* of an object, for one of them */
+    void text(size_t bytes) { spend(bytes, 4); }       /* that is written or compared */
+    void names(size_t bytes) { spend(bytes, 60); }     /* text that is searched with a regular expression */
     /* Of the grammar, with so much text; `times`: it is added so often, and is the same each time. */
     void rule(const std::string &name, size_t bytes, size_t times = 1);
     void pattern(size_t bytes);               /* of the grammar */

@@ -146,71 +146,63 @@ namespace
 /* Where references within a schema lead to. Borrows the schema. */
 class references
 {
-  public:
-    references(const common_json &root, schema_budget &budget);
-
-    void make_plain(common_json &schema, const std::string &base) const;
-
-  private:
-    void collect(const common_json &schema, const std::string &pointer, const std::string &base);
-    bool resolve(const std::string &reference, const std::string &base, std::string &pointer) const;
-
     const common_json &root;
     schema_budget &budget;
     std::map<std::string, std::string> resources; /* the pointer of a schema, by its URI */
     std::map<std::string, std::string> anchors;   /* the pointer of a schema, by URI and "#" and name */
+
+    void collect(const common_json &schema, const std::string &pointer, const std::string &base)
+    {
+        std::string here = base, id = without_fragment(text_at(schema, "$id"));
+        if (pointer.size() > max_pointer) return;
+        budget.text(pointer.size() + base.size());
+        if (!id.empty()) {
+            here = joined_uri(base, id);
+            budget.hold(here.size() + pointer.size());
+            resources.emplace(here, pointer);
+        }
+        for (const char *key : {"$anchor", "$dynamicAnchor"})
+            if (!text_at(schema, key).empty()) anchors.emplace(here + "#" + text_at(schema, key), pointer);
+        each_subschema(
+            schema, [&](const std::string &step, const common_json &within) { collect(within, pointer + step, here); });
+    }
+
+    /* `base`: the URI that $id sets nearest above. */
+    bool resolve(const std::string &reference, const std::string &base, std::string &pointer) const
+    {
+        std::string uri = joined_uri(base, without_fragment(reference));
+        size_t hash = reference.find('#');
+        std::string fragment = hash == std::string::npos ? "" : without_percent(reference.substr(hash + 1));
+        auto resource = resources.find(uri);
+        if (!fragment.empty() && fragment[0] != '/') {
+            auto anchor = anchors.find(uri + "#" + fragment);
+            if (anchor == anchors.end()) return false;
+            pointer = anchor->second;
+            return true;
+        }
+        if (resource == resources.end()) return false;
+        pointer = resource->second + fragment;
+        return pointer.size() <= max_pointer && value_at(root, pointer, budget) != nullptr;
+    }
+
+  public:
+    references(const common_json &of, schema_budget &spent) : root(of), budget(spent)
+    {
+        collect(root, "", "");
+        resources.emplace("", "");
+    }
+
+    /* In place: of a copy of the root. */
+    void make_plain(common_json &schema, const std::string &base) const
+    {
+        std::string target, reference = text_at(schema, "$ref"), id = without_fragment(text_at(schema, "$id"));
+        std::string here = id.empty() ? base : joined_uri(base, id);
+        each_subschema(schema, [&](const std::string &, const common_json &within) {
+            make_plain(const_cast<common_json &>(within), here); /* `schema` is not const */
+        });
+        if (!reference.empty() && resolve(reference, here, target)) schema["$ref"] = "#" + target;
+    }
 };
-
-void references::collect(const common_json &schema, const std::string &pointer, const std::string &base)
-{
-    std::string here = base, id = without_fragment(text_at(schema, "$id"));
-    if (pointer.size() > max_pointer) return;
-    budget.text(pointer.size() + base.size());
-    if (!id.empty()) {
-        here = joined_uri(base, id);
-        budget.hold(here.size() + pointer.size());
-        resources.emplace(here, pointer);
-    }
-    for (const char *key : {"$anchor", "$dynamicAnchor"})
-        if (!text_at(schema, key).empty()) anchors.emplace(here + "#" + text_at(schema, key), pointer);
-    each_subschema(schema,
-                   [&](const std::string &step, const common_json &within) { collect(within, pointer + step, here); });
-}
-
-references::references(const common_json &of, schema_budget &spent) : root(of), budget(spent)
-{
-    collect(root, "", "");
-    resources.emplace("", "");
-}
-
-/* `base`: the URI that $id sets nearest above. */
-bool references::resolve(const std::string &reference, const std::string &base, std::string &pointer) const
-{
-    std::string uri = joined_uri(base, without_fragment(reference));
-    size_t hash = reference.find('#');
-    std::string fragment = hash == std::string::npos ? "" : without_percent(reference.substr(hash + 1));
-    auto resource = resources.find(uri);
-    if (!fragment.empty() && fragment[0] != '/') {
-        auto anchor = anchors.find(uri + "#" + fragment);
-        if (anchor == anchors.end()) return false;
-        pointer = anchor->second;
-        return true;
-    }
-    if (resource == resources.end()) return false;
-    pointer = resource->second + fragment;
-    return pointer.size() <= max_pointer && value_at(root, pointer, budget) != nullptr;
-}
-
-/* In place: of a copy of the root. */
-void references::make_plain(common_json &schema, const std::string &base) const
-{
-    std::string target, reference = text_at(schema, "$ref"), id = without_fragment(text_at(schema, "$id"));
-    std::string here = id.empty() ? base : joined_uri(base, id);
-    each_subschema(schema, [&](const std::string &, const common_json &within) {
-        make_plain(const_cast<common_json &>(within), here); /* `schema` is not const */
-    });
-    if (!reference.empty() && resolve(reference, here, target)) schema["$ref"] = "#" + target;
-}
 
 } // namespace
 
@@ -288,8 +280,9 @@ static void add_bound(common_json &into, const common_json &schema, const std::s
     into[key] = value;
 }
 
-static void check_members(const common_json &schema)
+common_json enforced_part(const common_json &schema)
 {
+    common_json result = common_json::object();
     for (const char *key : {"pattern", "format"})
         if (schema.contains(key)) demand(schema.at(key).is_string(), key, "a string");
     if (schema.contains("properties")) demand(schema.at("properties").is_object(), "properties", "an object");
@@ -298,12 +291,6 @@ static void check_members(const common_json &schema)
     for (size_t i = 0; schema.contains("required") && i < schema.at("required").size(); i++)
         demand(schema.at("required").at(i).is_string(), "required", "a list of strings");
     if (schema.contains("enum")) demand(schema.at("enum").is_array(), "enum", "a list");
-}
-
-common_json enforced_part(const common_json &schema)
-{
-    common_json result = common_json::object();
-    check_members(schema);
     for (const auto &entry : schema.items()) {
         const std::string &key = entry.key();
         if (is_one_of(least, key) || is_one_of(most, key))
@@ -379,11 +366,6 @@ static common_json keyword_or_true(const common_json &schema, const char *key)
     return schema.contains(key) ? schema.at(key) : common_json(true);
 }
 
-static bool is_true(const common_json &schema)
-{
-    return schema.is_boolean() && schema.get<bool>();
-}
-
 /* A property of one is what the other allows of any, where it has none of that name. */
 static void merge_objects(common_json &into, const common_json &more)
 {
@@ -392,7 +374,7 @@ static void merge_objects(common_json &into, const common_json &more)
     bool had_rest = into.contains("additionalProperties") || more.contains("additionalProperties");
     const common_json &theirs = more.contains("properties") ? more.at("properties") : none;
     if (more.contains("properties") && !into.contains("properties")) into["properties"] = none;
-    if (into.contains("properties") && !is_true(other))
+    if (into.contains("properties") && !(other.is_boolean() && other.get<bool>()))
         for (const auto &entry : into.at("properties").items())
             if (!theirs.contains(entry.k)) entry.v = both(entry.v, other);
     for (const auto &entry : theirs.items()) {
@@ -419,12 +401,6 @@ static void merge_arrays(common_json &into, const common_json &more)
     if (had_rest) into["items"] = both(rest, other);
 }
 
-static void merge_text(const common_json &into, const std::string &key, const common_json &value)
-{
-    if (into.at(key).get<std::string>() != value.get<std::string>())
-        throw schema_fault("has two demands of one string by " + key + ", of which one can be kept");
-}
-
 bool merge_schema(common_json &into, common_json more)
 {
     bool possible = true;
@@ -445,7 +421,8 @@ bool merge_schema(common_json &into, common_json more)
         } else if (key == "enum" || key == "required") {
             into[key] = common_values(into.at(key), entry.value(), key == "required");
         } else if (key == "pattern" || key == "format") {
-            merge_text(into, key, entry.value());
+            if (into.at(key).get<std::string>() != entry.value().get<std::string>())
+                throw schema_fault("has two demands of one string by " + key + ", of which one can be kept");
         } else {
             const common_json &value = entry.value();
             bool above = value.get<double>() > into.at(key).get<double>();

@@ -41,20 +41,6 @@ static void trust(const jinja::value &value)
     for (auto &part : value->val_str.parts) part.is_input = false;
 }
 
-/* Templates build special tokens around a role ("<|" + role + "|>"), so a role that is a plain word is trusted as the
- * template's text. */
-static void trust_roles(const jinja::value &messages)
-{
-    jinja::value none = jinja::mk_val<jinja::value_undefined>("role");
-    for (const auto &message : messages->val_arr) {
-        if (!jinja::is_val<jinja::value_object>(message)) continue;
-        jinja::value role = message->at("role", none);
-        std::string text = role->val_str.str();
-        bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
-        if (plain) trust(role);
-    }
-}
-
 /* The root statement around a whole template: it fixes the time, marks trusted values, and keeps the parts that
  * llama.cpp would join. llama.cpp marks every string that it passes in as the request's, its own BOS and EOS too. */
 struct template_root : jinja::statement {
@@ -73,8 +59,17 @@ struct template_root : jinja::statement {
         context.set_val("strftime_now", jinja::mk_val<jinja::value_func>("strftime_now", strftime_now));
         trust(context.get_val("bos_token"));
         trust(context.get_val("eos_token"));
-        trust_roles(context.get_val("messages"));
-        give_numbers(context.get_val("messages"));
+        /* Templates build special tokens around a role ("<|" + role + "|>"), so a role that is a plain word is trusted
+         * as the template's text. */
+        jinja::value messages = context.get_val("messages"), none = jinja::mk_val<jinja::value_undefined>("role");
+        for (const auto &message : messages->val_arr) {
+            if (!jinja::is_val<jinja::value_object>(message)) continue;
+            jinja::value role = message->at("role", none);
+            std::string text = role->val_str.str();
+            if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; }))
+                trust(role);
+        }
+        give_numbers(messages);
         give_numbers(context.get_val("tools"));
     }
 
@@ -164,20 +159,14 @@ common_chat_params apply_template(const chat_template &template_, autoparser::ge
 static std::optional<common_chat_params> apply_handler(const chat_template &template_,
                                                        autoparser::generation_params &params)
 {
+    if (template_.turns.tools_as_text) params.tools = common_json::array(); /* tools are words of its messages */
     params.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE; /* it changes the parser, not the prompt, and would cost more */
     return common_chat_try_specialized_template(*template_.compiled, template_.compiled->source(), params);
-}
-
-/* The template does not get tools that are words of its messages. */
-static void leave_worded_tools(const chat_template &template_, autoparser::generation_params &params)
-{
-    if (template_.turns.tools_as_text) params.tools = common_json::array();
 }
 
 rendering prompt_of(const chat_template &template_, autoparser::generation_params params)
 {
     assert(render_scope::current != nullptr);
-    leave_worded_tools(template_, params);
     if (auto special = apply_handler(template_, params)) return {special->prompt, special->generation_prompt};
     bool as_it_is = params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
     return {as_it_is ? common_chat_template_direct_apply(*template_.compiled, params)
@@ -189,7 +178,6 @@ std::string generation_prompt_of(const chat_template &template_, autoparser::gen
                                  const chat_prompt *prompt)
 {
     if (prompt != nullptr && prompt->generation_prompt != nullptr) return prompt->generation_prompt;
-    leave_worded_tools(template_, params);
     if (auto special = apply_handler(template_, params)) return special->generation_prompt;
     bool has_generation_prompt =
         params.add_generation_prompt && params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
@@ -250,20 +238,6 @@ static void find_handler(chat_template &template_)
     }
 }
 
-/* How a template without a handler is structured. Where that cannot be found out, replies are plain text. */
-static void analyse(chat_template &template_)
-{
-    render_scope scope(0);
-    autoparser::autoparser &analysis = template_.analysis;
-    try {
-        analysis.analyze_template(*template_.compiled);
-    } catch (const std::exception &) {
-        analysis = autoparser::autoparser();
-        analysis.analysis_complete = true;
-    }
-    template_.supports_thinking = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
-}
-
 } // namespace chat
 
 chat_template::chat_template() : format_cache(std::make_unique<chat::format_cache>()) {}
@@ -287,7 +261,18 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
         /* llama.cpp replaces some templates that it knows to be wrong. */
         result->compiled = chat::compile_template(common_chat_templates_source(templates.get()), bos, eos);
         chat::find_handler(*result);
-        if (!result->has_handler) chat::analyse(*result);
+        if (!result->has_handler) {
+            /* How it is structured. Where that cannot be found out, replies are plain text. */
+            chat::render_scope scope(0);
+            autoparser::autoparser &analysis = result->analysis;
+            try {
+                analysis.analyze_template(*result->compiled);
+            } catch (const std::exception &) {
+                analysis = autoparser::autoparser();
+                analysis.analysis_complete = true;
+            }
+            result->supports_thinking = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
+        }
         chat::find_turn_rules(*result);
     });
     return code == HEARTH_OK ? result.release() : nullptr;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
-#include <optional>
 
 namespace chat
 {
@@ -59,63 +58,6 @@ static common_chat_msg message_of(const char *role, const std::string &text)
 
 /* ---- Calls and results ---- */
 
-static std::string call_as_text(const common_chat_tool_call &call)
-{
-    std::string arguments = call.arguments.empty() ? "{}" : call.arguments;
-    return "<tool_call>\n{\"name\": " + common_json(call.name).dump() + ", \"arguments\": " + arguments +
-           "}\n</tool_call>";
-}
-
-static void put_calls_as_text(std::vector<common_chat_msg> &turns, const common_chat_msg &asked)
-{
-    turns.push_back(asked);
-    common_chat_msg &message = turns.back();
-    for (const auto &call : message.tool_calls) append_text(message, call_as_text(call), "\n");
-    message.tool_calls.clear();
-}
-
-/* The text beside the calls is a message of its own before them. Returns the calls without it. */
-static common_chat_msg put_text_before(const turn_rules &rules, std::vector<common_chat_msg> &turns,
-                                       const common_chat_msg &asked)
-{
-    common_chat_msg calls = asked;
-    std::string text = text_of(asked);
-    if (!rules.text_before_calls || text.empty()) return calls;
-    turns.push_back(asked);
-    turns.back().tool_calls.clear();
-    turns.back().reasoning_content.clear(); /* which stays beside the calls */
-    set_text(calls, "");
-    return calls;
-}
-
-/* Takes the result of a call from those that follow its message: the one with its id, else the first. */
-static bool take_result(std::vector<common_chat_msg> &results, const common_chat_tool_call &call,
-                        common_chat_msg &result)
-{
-    auto found = std::find_if(results.begin(), results.end(), [&](const common_chat_msg &one) {
-        return !call.id.empty() && one.tool_call_id == call.id;
-    });
-    if (found == results.end()) found = results.begin();
-    if (found == results.end()) return false;
-    result = std::move(*found);
-    results.erase(found);
-    return true;
-}
-
-/* Each call is a message of its own, and its result follows it. */
-static void put_calls_apart(std::vector<common_chat_msg> &turns, const common_chat_msg &calls,
-                            std::vector<common_chat_msg> &results)
-{
-    common_chat_msg one = calls, result;
-    for (const auto &call : calls.tool_calls) {
-        one.tool_calls = {call};
-        turns.push_back(one);
-        if (take_result(results, call, result)) turns.push_back(result);
-        set_text(one, "");
-        one.reasoning_content.clear();
-    }
-}
-
 static void put_result(const turn_rules &rules, std::vector<common_chat_msg> &turns, const common_chat_msg &result)
 {
     turns.push_back(result);
@@ -127,12 +69,42 @@ static void put_result(const turn_rules &rules, std::vector<common_chat_msg> &tu
 static void put_calls(const turn_rules &rules, std::vector<common_chat_msg> &turns, const common_chat_msg &asked,
                       std::vector<common_chat_msg> &results)
 {
-    if (rules.calls_as_text) return put_calls_as_text(turns, asked);
-    common_chat_msg calls = put_text_before(rules, turns, asked);
-    if (rules.calls_apart)
-        put_calls_apart(turns, calls, results);
-    else
-        turns.push_back(calls);
+    common_chat_msg calls = asked;
+    if (rules.calls_as_text) {
+        for (const auto &call : asked.tool_calls) {
+            std::string arguments = call.arguments.empty() ? "{}" : call.arguments;
+            append_text(calls,
+                        "<tool_call>\n{\"name\": " + common_json(call.name).dump() + ", \"arguments\": " + arguments +
+                            "}\n</tool_call>",
+                        "\n");
+        }
+        calls.tool_calls.clear();
+        return turns.push_back(calls);
+    }
+    /* The text beside the calls is a message of its own before them. */
+    if (rules.text_before_calls && !text_of(asked).empty()) {
+        turns.push_back(asked);
+        turns.back().tool_calls.clear();
+        turns.back().reasoning_content.clear(); /* which stays beside the calls */
+        set_text(calls, "");
+    }
+    if (!rules.calls_apart) return turns.push_back(calls);
+    /* Each call is a message of its own, and its result follows it: the one with its id, else the first. */
+    common_chat_msg one = calls;
+    for (const auto &call : calls.tool_calls) {
+        one.tool_calls = {call};
+        turns.push_back(one);
+        auto found = std::find_if(results.begin(), results.end(), [&](const common_chat_msg &result) {
+            return !call.id.empty() && result.tool_call_id == call.id;
+        });
+        if (found == results.end()) found = results.begin();
+        if (found != results.end()) {
+            turns.push_back(std::move(*found));
+            results.erase(found);
+        }
+        set_text(one, "");
+        one.reasoning_content.clear();
+    }
 }
 
 static std::vector<common_chat_msg> with_calls(const turn_rules &rules, const std::vector<common_chat_msg> &before)
@@ -269,71 +241,39 @@ turn_rules plain_rules(const turn_rules &known)
 
 /* ---- Tools as words ---- */
 
-static std::string list_of(const common_json &tools)
-{
-    std::string words = "You can call functions to answer the user. They are, in JSON, one a line:\n<tools>\n";
-    for (size_t i = 0; i < tools.size(); i++) words += tools.at(i).dump() + "\n";
-    return words + "</tools>\n\n";
-}
-
-static std::string words_of(const turn_rules &rules, const common_json &tools)
+void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messages, const common_json &tools)
 {
     static const char form[] =
         "To call a function, write its name and its arguments as JSON between these tags:\n<tool_call>\n"
         "{\"name\": \"the function's name\", \"arguments\": {\"an argument's name\": \"its value\"}}\n</tool_call>\n"
         "Then stop: what the function returns comes next, between <tool_response> tags. ";
-    return "# Tools\n\n" + (rules.tools_as_text ? list_of(tools) : "") + (rules.new_calls_as_text ? form : "") +
-           "Where no function helps, answer without one.";
-}
-
-void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messages, const common_json &tools)
-{
-    if (messages.empty() || messages.front().role != "system") {
-        common_chat_msg first;
-        first.role = "system";
-        messages.insert(messages.begin(), first);
+    std::string words = "# Tools\n\n";
+    if (rules.tools_as_text) {
+        words += "You can call functions to answer the user. They are, in JSON, one a line:\n<tools>\n";
+        for (size_t i = 0; i < tools.size(); i++) words += tools.at(i).dump() + "\n";
+        words += "</tools>\n\n";
     }
-    common_chat_msg &system = messages.front();
-    std::string said = text_of(system);
-    system.content_parts.clear();
-    system.content = said + (said.empty() ? "" : "\n\n") + words_of(rules, tools);
+    if (rules.new_calls_as_text) words += form;
+    words += "Where no function helps, answer without one.";
+    if (messages.empty() || messages.front().role != "system")
+        messages.insert(messages.begin(), message_of("system", ""));
+    append_text(messages.front(), words);
 }
 
 /* ---- Handing over ---- */
-
-static shape shape_of(const turn_rules &rules, const std::string &role)
-{
-    if (role == "system") return rules.system_shape;
-    if (role == "assistant") return rules.assistant_shape;
-    return role == "tool" ? rules.tool_shape : rules.user_shape;
-}
-
-static void give_shape(common_chat_msg &message, shape wanted)
-{
-    bool is_text = message.content_parts.empty();
-    if (wanted == shape::native || (wanted == shape::text && is_text) || (wanted == shape::parts && !is_text)) return;
-    std::string text = text_of(message);
-    set_text(message, wanted == shape::text ? text : "");
-    if (wanted != shape::text) message.content_parts.push_back({"text", text});
-}
-
-static std::optional<common_json> parse_object(const std::string &text)
-{
-    try {
-        common_json parsed = parse_json(mark_wide_numbers(text), "arguments");
-        return parsed.is_object() ? std::optional<common_json>(parsed) : std::nullopt;
-    } catch (const refusal &) {
-        return std::nullopt;
-    }
-}
 
 /* Arguments that are no object stay the text that they are: of a call that was cut off, or of a model that cannot write
  * JSON. */
 static common_json arguments_of(const turn_rules &rules, const std::string &text)
 {
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return arguments_of(rules, "{}");
-    std::optional<common_json> parsed = parse_object(text);
-    if (parsed) return rules.argument_objects ? *parsed : common_json(text);
+    common_json parsed;
+    try {
+        parsed = parse_json(mark_wide_numbers(text), "arguments");
+    } catch (const refusal &) {
+        parsed = common_json(); /* no JSON: raw, too */
+    }
+    if (parsed.is_object()) return rules.argument_objects ? parsed : common_json(text);
     if (!rules.wraps_raw) return common_json(text);
     common_json wrapped = common_json{{"arguments", text}};
     return rules.argument_objects ? wrapped : common_json(wrapped.dump());
@@ -342,7 +282,17 @@ static common_json arguments_of(const turn_rules &rules, const std::string &text
 common_json turns_to_json(const turn_rules &rules, const std::vector<common_chat_msg> &turns)
 {
     std::vector<common_chat_msg> messages = turns;
-    for (auto &one : messages) give_shape(one, shape_of(rules, one.role));
+    for (auto &one : messages) {
+        shape wanted = one.role == "system"      ? rules.system_shape
+                       : one.role == "assistant" ? rules.assistant_shape
+                       : one.role == "tool"      ? rules.tool_shape
+                                                 : rules.user_shape;
+        bool is_text = one.content_parts.empty();
+        if (wanted == shape::native || wanted == (is_text ? shape::text : shape::parts)) continue;
+        std::string text = text_of(one);
+        set_text(one, wanted == shape::text ? text : "");
+        if (wanted != shape::text) one.content_parts.push_back({"text", text});
+    }
     common_json array = common_chat_msgs_to_json_oaicompat(messages, false);
     for (size_t i = 0; i < messages.size(); i++) {
         for (size_t k = 0; k < messages[i].tool_calls.size(); k++)

@@ -53,27 +53,16 @@ std::string mark_wide_numbers(const std::string &json)
     return marked.append(copied, end);
 }
 
-/* The number in a marked string; "": it is none. */
-static std::string number_in(const std::string &text)
-{
-    if (text.compare(0, mark().size(), mark()) != 0 || text.back() != end_mark) return "";
-    return text.substr(mark().size(), text.size() - mark().size() - 1);
-}
-
-static double nearest(const std::string &number)
-{
-    const double most = std::numeric_limits<double>::max();
-    return std::clamp(std::strtod(number.c_str(), nullptr), -most, most);
-}
-
 /* Whether the value is such a string, and then the number. `integer` is a parameter of the template so that an engine
  * without numbers of any length compiles, too. */
 template <typename integer> static bool give_number(jinja::value &value)
 {
     if constexpr (std::is_constructible_v<integer, const std::string &>) {
-        std::string number = jinja::is_val<jinja::value_string>(value) ? number_in(value->val_str.str()) : "";
-        if (!number.empty()) value = std::make_shared<integer>(number);
-        return !number.empty();
+        std::string text = jinja::is_val<jinja::value_string>(value) ? value->val_str.str() : "";
+        size_t begin = mark().size();
+        if (text.size() <= begin + 1 || text.compare(0, begin, mark()) != 0 || text.back() != end_mark) return false;
+        value = std::make_shared<integer>(text.substr(begin, text.size() - begin - 1));
+        return true;
     }
     return false;
 }
@@ -127,7 +116,10 @@ void restore_numbers(std::string &printed)
 void unmark_numbers(common_json &value)
 {
     std::string text = value.dump(), marked = text;
-    replace_marked(text, [](const std::string &number) { return common_json(nearest(number)).dump(); });
+    const double most = std::numeric_limits<double>::max();
+    replace_marked(text, [&](const std::string &number) {
+        return common_json(std::clamp(std::strtod(number.c_str(), nullptr), -most, most)).dump();
+    });
     if (text != marked) value = common_json::parse(text);
 }
 

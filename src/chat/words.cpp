@@ -48,10 +48,6 @@ class automaton
         return at;
     }
 
-    std::uint32_t add_child(std::uint32_t state, unsigned char byte);
-    void add(const std::string &word);
-    void link();
-
     std::vector<node> nodes;
     std::array<std::uint32_t, 256> root = {};
 };
@@ -66,32 +62,21 @@ automaton::automaton(const std::set<std::string> &words)
                           " bytes of words that may look like special tokens: at most " + std::to_string(words_max)};
     nodes.reserve(bytes + 1);
     nodes.push_back({});
-    for (const auto &word : words) add(word);
-    link();
-}
-
-std::uint32_t automaton::add_child(std::uint32_t state, unsigned char byte)
-{
-    auto made = static_cast<std::uint32_t>(nodes.size());
-    nodes.push_back({0, state == 0 ? 0 : nodes[state].child, 0, 0, byte});
-    (state == 0 ? root[byte] : nodes[state].child) = made;
-    return made;
-}
-
-void automaton::add(const std::string &word)
-{
-    std::uint32_t state = 0;
-    for (char c : word) {
-        auto byte = static_cast<unsigned char>(c);
-        std::uint32_t next = child_of(state, byte);
-        state = next != 0 ? next : add_child(state, byte);
+    for (const auto &word : words) {
+        std::uint32_t state = 0;
+        for (char c : word) {
+            auto byte = static_cast<unsigned char>(c);
+            std::uint32_t next = child_of(state, byte);
+            if (next == 0) {
+                next = static_cast<std::uint32_t>(nodes.size());
+                nodes.push_back({0, state == 0 ? 0 : nodes[state].child, 0, 0, byte});
+                (state == 0 ? root[byte] : nodes[state].child) = next;
+            }
+            state = next;
+        }
+        nodes[state].longest = static_cast<std::uint32_t>(word.size());
     }
-    nodes[state].longest = static_cast<std::uint32_t>(word.size());
-}
-
-/* Breadth first, since the failure links of shorter prefixes are needed for longer ones. */
-void automaton::link()
-{
+    /* Breadth first, since the failure links of shorter prefixes are needed for longer ones. */
     std::vector<std::uint32_t> queue;
     queue.reserve(nodes.size());
     for (std::uint32_t first : root)

@@ -24,15 +24,6 @@ void args_release(struct args_list *list)
     *list = (struct args_list){0};
 }
 
-static const struct args_option *find_option(const struct args_spec *spec, const char *name, size_t len)
-{
-    for (size_t i = 0; i < spec->n_options; i++) {
-        const struct args_option *option = &spec->options[i];
-        if (strlen(option->name) == len && memcmp(option->name, name, len) == 0) return option;
-    }
-    return NULL;
-}
-
 static int refuse_option(const struct args_spec *spec, const char *arg, size_t len, hearth_error *error)
 {
     struct args_list names = {0};
@@ -61,7 +52,11 @@ static int take_option(const struct args_spec *spec, int argc, char **argv, int 
 {
     const char *name = argv[*i] + 2;
     const size_t len = strcspn(name, "=");
-    const struct args_option *option = find_option(spec, name, len);
+    const struct args_option *option = NULL;
+    for (size_t k = 0; k < spec->n_options && !option; k++) {
+        const char *known = spec->options[k].name;
+        if (strlen(known) == len && memcmp(known, name, len) == 0) option = &spec->options[k];
+    }
     if (!option) return refuse_option(spec, name, len, error);
     if (option->flag && name[len] == '=')
         return error_at(error, HEARTH_INVALID, option->name, "--%s takes no value", option->name);
@@ -91,16 +86,11 @@ static int take_operand(const struct args_spec *spec, const char *value, hearth_
     return 0;
 }
 
-static bool asks_for_help(int argc, char **argv)
-{
-    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
-    return false;
-}
-
 int args_parse(const struct args_spec *spec, int argc, char **argv, bool *help, hearth_error *error)
 {
-    *help = asks_for_help(argc, argv);
+    *help = false;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        *help = *help || strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
     if (*help) return 0;
     bool options_ended = false;
     for (int i = 0; i < argc; i++) {
@@ -154,11 +144,6 @@ void args_observe(const struct args_observer *observer)
     current_observer = observer;
 }
 
-const struct args_observer *args_observer(void)
-{
-    return current_observer;
-}
-
 bool args_read(const struct args_spec *spec, int argc, char **argv, int *status)
 {
     bool help;
@@ -191,8 +176,8 @@ static void print_usage(const struct command_group *group, FILE *out)
 
 int command_dispatch(const struct command_group *group, int argc, char **argv)
 {
-    if (args_observer() != NULL) {
-        const struct args_observer *observer = args_observer();
+    const struct args_observer *observer = current_observer;
+    if (observer != NULL) {
         observer->on_group(observer->ud, group);
         char *no_words[] = {NULL};
         for (size_t i = 0; i < group->n_commands; i++) group->commands[i].run(0, no_words);

@@ -71,7 +71,6 @@ struct args_observer {
 };
 
 void args_observe(const struct args_observer *observer); /* NULL: commands run */
-const struct args_observer *args_observer(void);
 
 /* Prints one line to stderr, "hearth serve: message", and returns the status, for the command to end with. Control
  * characters are shown as escapes. */

@@ -66,17 +66,11 @@ static void print_limit(const char *limit)
         if (strcmp(reasons[i][0], limit) == 0) printf("not all of these are reused: %s\n", reasons[i][1]);
 }
 
-/* One says what the other begins with: the next tokens of both spell the same text. */
-static bool says_the_same(const char *a, const char *b)
-{
-    size_t len = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
-    return len > 0 && strncmp(a, b, len) == 0;
-}
-
 static void print_next_words(const char *prompt, const char *nearest)
 {
-    if (says_the_same(prompt, nearest)) {
-        print_words("both go on", strlen(prompt) < strlen(nearest) ? prompt : nearest);
+    const size_t here = strlen(prompt), there = strlen(nearest), both = here < there ? here : there;
+    if (both > 0 && strncmp(prompt, nearest, both) == 0) {
+        print_words("both go on", here < there ? prompt : nearest);
         printf("  the same words, in other tokens: the nearest one was tokenised, or sampled, otherwise\n");
         return;
     }
@@ -124,16 +118,6 @@ static void print_answer(const json_t *found)
 
 /* ---- Asking ---- */
 
-static int refuse(const struct remote *remote, long status, const json_t *answer, hearth_error *error)
-{
-    const char *message = text(json_object_get(answer, "error"), "message");
-    if (status == 0)
-        return error_at(error, HEARTH_UNAVAILABLE, "server", "no server answers at %s: name it with --server URL",
-                        remote->url);
-    return error_at(error, HEARTH_INVALID, "body", "%s answers with status %ld: %s", remote->url, status,
-                    message == NULL ? "is it a hearth server?" : message);
-}
-
 /* The arguments of the command line. */
 struct question {
     const char *file, *url, *as;
@@ -154,8 +138,13 @@ static int explain_body(const struct remote *remote, const struct question *ques
             json_output_print(json_incref(answer));
         else
             print_answer(answer);
+    } else if (status == 0) {
+        rc = error_at(error, HEARTH_UNAVAILABLE, "server", "no server answers at %s: name it with --server URL",
+                      remote->url);
     } else {
-        rc = refuse(remote, status, answer, error);
+        const char *message = text(json_object_get(answer, "error"), "message");
+        rc = error_at(error, HEARTH_INVALID, "body", "%s answers with status %ld: %s", remote->url, status,
+                      message == NULL ? "is it a hearth server?" : message);
     }
     json_decref(answer);
     buf_release(&text_of_answer);
@@ -163,20 +152,18 @@ static int explain_body(const struct remote *remote, const struct question *ques
     return rc;
 }
 
-static int check_as(const char *as, hearth_error *error)
-{
-    static const char *const apis[] = {"chat", "completion", "messages", "responses", "ollama"};
-    for (size_t i = 0; as != NULL && i < sizeof apis / sizeof *apis; i++)
-        if (strcmp(as, apis[i]) == 0) return HEARTH_OK;
-    if (as == NULL) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, "as", "--as %s: it is chat, completion, messages, responses or ollama", as);
-}
-
 static int run_explain(const struct question *question)
 {
+    static const char *const apis[] = {"chat", "completion", "messages", "responses", "ollama"};
     hearth_error error;
     struct buf body = {0};
-    if (check_as(question->as, &error) != HEARTH_OK) return args_fail(COMMAND, &error, EXIT_USAGE);
+    bool is_known = question->as == NULL;
+    for (size_t i = 0; !is_known && i < sizeof apis / sizeof *apis; i++) is_known = strcmp(question->as, apis[i]) == 0;
+    if (!is_known) {
+        error_at(&error, HEARTH_INVALID, "as", "--as %s: it is chat, completion, messages, responses or ollama",
+                 question->as);
+        return args_fail(COMMAND, &error, EXIT_USAGE);
+    }
     struct remote remote = remote_open(question->url);
     int rc = read_file(question->file, &body, &error);
     if (rc == HEARTH_OK) rc = explain_body(&remote, question, &body, &error);

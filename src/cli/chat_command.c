@@ -20,25 +20,18 @@
 /* ---- One question ---- */
 
 /* The argument, and what is piped in after it. */
-static int read_question(struct chat *chat, const char *prompt, struct buf *question, hearth_error *error)
-{
-    struct lines lines = {.fd = STDIN_FILENO, .signals = chat->signals};
-    struct buf piped = {0};
-    int status = isatty(STDIN_FILENO) ? HEARTH_OK : lines_read_all(&lines, &piped, error);
-    chat->ends = lines.stopped;
-    buf_puts(question, prompt);
-    if (piped.len > 0) buf_printf(question, "%s", question->len > 0 ? "\n\n" : "");
-    buf_append(question, piped.v, piped.len);
-    buf_release(&piped);
-    lines_release(&lines);
-    return status;
-}
-
 static int answer_once(struct chat *chat, const char *prompt)
 {
-    struct buf question = {0};
+    struct lines lines = {.fd = STDIN_FILENO, .signals = chat->signals};
+    struct buf piped = {0}, question = {0};
     hearth_error error;
-    int status = read_question(chat, prompt, &question, &error);
+    int status = isatty(STDIN_FILENO) ? HEARTH_OK : lines_read_all(&lines, &piped, &error);
+    chat->ends = lines.stopped;
+    buf_puts(&question, prompt);
+    if (piped.len > 0) buf_printf(&question, "%s", question.len > 0 ? "\n\n" : "");
+    buf_append(&question, piped.v, piped.len);
+    buf_release(&piped);
+    lines_release(&lines);
     if (status < 0)
         args_fail(chat->command, &error, EXIT_FAILED);
     else if (!chat->ends)
@@ -105,20 +98,9 @@ static int converse(struct chat *chat, const struct chat_options *options)
     return EXIT_FINE;
 }
 
-static struct backend *open_backend(const struct chat *chat, const hearth_config *config,
-                                    const struct chat_options *options, int *status)
+int chat_command_run(const char *command, const hearth_config *config, const struct chat_options *options)
 {
-    if (options->server == NULL) return local_open(chat->command, config, chat->signals, status);
-    const struct server_options server = {.url = options->server,
-                                          .model = options->model,
-                                          .silence_s = strtol(options->timeout, NULL, 10),
-                                          .signals = chat->signals};
-    return server_open(chat->command, &server, status);
-}
-
-/* `config`: NULL with a server. */
-static int run_chat(const char *command, const hearth_config *config, const struct chat_options *options)
-{
+    if (config != NULL) hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
     int status = EXIT_FAILED;
     struct chat chat = {.command = command, .screen = screen_find(), .signals = signals_open()};
     conversation_init(&chat.conversation);
@@ -129,19 +111,21 @@ static int run_chat(const char *command, const hearth_config *config, const stru
      * else typing would be echoed meanwhile. */
     const bool types = options->prompt == NULL && isatty(STDIN_FILENO) && chat.screen.file != NULL;
     chat.editor = types ? editor_open(chat.screen.file, chat.signals, !options->no_history) : NULL;
-    chat.backend = open_backend(&chat, config, options, &status);
+    if (options->server == NULL) {
+        chat.backend = local_open(command, config, chat.signals, &status);
+    } else {
+        const struct server_options server = {.url = options->server,
+                                              .model = options->model,
+                                              .silence_s = strtol(options->timeout, NULL, 10),
+                                              .signals = chat.signals};
+        chat.backend = server_open(command, &server, &status);
+    }
     if (chat.backend != NULL) status = converse(&chat, options);
     editor_close(chat.editor);
     if (chat.backend != NULL) chat.backend->ops->close(chat.backend);
     conversation_release(&chat.conversation);
     close(chat.signals);
     return status;
-}
-
-int chat_command_run(const char *command, const hearth_config *config, const struct chat_options *options)
-{
-    hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
-    return run_chat(command, config, options);
 }
 
 static int run_local(const char *command, struct setup *setup, const struct chat_options *options)
@@ -219,7 +203,8 @@ int command_chat(int argc, char **argv)
         if (check_options(&setup, &chat, &error) < 0)
             status = args_fail(spec.command, &error, EXIT_USAGE);
         else
-            status = chat.server != NULL ? run_chat(spec.command, NULL, &chat) : run_local(spec.command, &setup, &chat);
+            status = chat.server != NULL ? chat_command_run(spec.command, NULL, &chat)
+                                         : run_local(spec.command, &setup, &chat);
     }
     setup_release(&setup);
     return status;

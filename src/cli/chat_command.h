@@ -11,7 +11,7 @@ struct chat_options {
     bool no_history;
 };
 
-/* Returns the exit status. `command` is its name, for messages. */
+/* Returns the exit status. `command` is its name, for messages. `config`: NULL with a server. */
 int chat_command_run(const char *command, const hearth_config *config, const struct chat_options *options);
 
 #endif

@@ -19,6 +19,7 @@ struct wanted;
 struct action {
     struct args_spec spec;
     int (*run)(const char *command, const hearth_config *config, const struct wanted *wanted);
+    int (*drop)(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error); /* of run_removing() */
     bool has_json; /* it has the option --json */
 };
 
@@ -98,21 +99,15 @@ static void add_json(void *ud, const hearth_kv_entry *entry)
 
 static int run_ls(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
-    if (wanted->as_json) {
-        hearth_error error;
-        json_t *entries = json_array();
-        int rc = hearth_kv_list(config, add_json, entries, &error);
-        if (rc >= 0)
-            json_output_print(json_pack("{s:o}", "entries", entries));
-        else
-            json_decref(entries);
-        return rc < 0 ? args_fail(command, &error, EXIT_FAILED) : EXIT_FINE;
-    }
     struct sums sums = {0};
+    json_t *entries = json_array();
     hearth_error error;
-    if (hearth_kv_list(config, print_entry, &sums, &error) < 0) return args_fail(command, &error, EXIT_FAILED);
-    print_sums(&sums);
-    return EXIT_FINE;
+    const int rc = wanted->as_json ? hearth_kv_list(config, add_json, entries, &error)
+                                   : hearth_kv_list(config, print_entry, &sums, &error);
+    if (rc >= 0 && wanted->as_json) json_output_print(json_pack("{s:O}", "entries", entries));
+    if (rc >= 0 && !wanted->as_json) print_sums(&sums);
+    json_decref(entries);
+    return rc < 0 ? args_fail(command, &error, EXIT_FAILED) : EXIT_FINE;
 }
 
 static int ls(int argc, char **argv)
@@ -198,13 +193,11 @@ static int verify(int argc, char **argv)
 
 /* ---- gc, clear ---- */
 
-/* `drop`: hearth_kv_gc() or hearth_kv_clear(). */
-static int run_removing(const char *command, const hearth_config *config,
-                        int (*drop)(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error))
+static int run_removing(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
     hearth_kv_removed removed;
     hearth_error error;
-    const int rc = drop(config, &removed, &error);
+    const int rc = wanted->action->drop(config, &removed, &error);
     if (rc == HEARTH_OK || removed.files > 0)
         printf("removed %" PRIu64 " %s, %" PRIu64 " bytes\n", removed.files, removed.files == 1 ? "file" : "files",
                removed.bytes);
@@ -212,12 +205,6 @@ static int run_removing(const char *command, const hearth_config *config,
         printf("%" PRIu64 " %s: not readable now, or with a parent that is not, or that is of a newer version\n",
                removed.kept, removed.kept == 1 ? "entry stays" : "entries stay");
     return rc == HEARTH_OK ? EXIT_FINE : args_fail(command, &error, EXIT_FAILED);
-}
-
-static int run_gc(const char *command, const hearth_config *config, const struct wanted *wanted)
-{
-    (void)wanted;
-    return run_removing(command, config, hearth_kv_gc);
 }
 
 static int gc(int argc, char **argv)
@@ -231,15 +218,10 @@ static int gc(int argc, char **argv)
                           "is counted. No server may use the folders.",
                  .examples = "  hearth kv gc\n"
                              "  hearth kv gc --set cache.tiers.disk.quota_mb=1024\n"},
-        .run = run_gc,
+        .run = run_removing,
+        .drop = hearth_kv_gc,
     };
     return act(&action, argc, argv);
-}
-
-static int run_clear(const char *command, const hearth_config *config, const struct wanted *wanted)
-{
-    (void)wanted;
-    return run_removing(command, config, hearth_kv_clear);
 }
 
 static int clear(int argc, char **argv)
@@ -249,7 +231,8 @@ static int clear(int argc, char **argv)
                  .about = "Removes all that is stored in the folders of tiers. No server may use the folders.",
                  .examples = "  hearth kv clear\n"
                              "  hearth kv clear --config hearth.yaml\n"},
-        .run = run_clear,
+        .run = run_removing,
+        .drop = hearth_kv_clear,
     };
     return act(&action, argc, argv);
 }

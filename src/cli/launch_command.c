@@ -38,25 +38,11 @@ struct launch {
 
 /* ---- The server ---- */
 
-static bool answers(const struct launch *launch)
-{
-    struct buf body = {0};
-    long status = remote_ask(&launch->remote, "/health", NULL, &body);
-    buf_release(&body);
-    return status != 0;
-}
-
 static void put_word(struct args_list *words, const char *name, const char *value)
 {
     if (value == NULL) return;
     args_append(words, name);
     args_append(words, value);
-}
-
-/* Called in a child: the kernel sends it SIGTERM when this process ends, however it ends. */
-static void end_with_parent(void)
-{
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
 /* Called in the child: executes `hearth serve`, which writes the line "ready" to `out`. */
@@ -71,7 +57,7 @@ static void become_server(const struct launch *launch, int out, int log)
     put_word(&words, "--port", port);
     for (size_t i = 0; i < launch->sets.len; i++) put_word(&words, "--set", launch->sets.v[i]);
     args_append(&words, NULL);
-    end_with_parent();
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* which comes when this process ends, however it ends */
     dup2(out, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     setpgid(0, 0); /* Ctrl-C goes to the agent alone */
@@ -115,39 +101,33 @@ static int start_server(struct launch *launch, hearth_error *error)
     return rc;
 }
 
-/* Whether a server with this address can be started: on this machine and without TLS. */
-static bool can_start(const struct launch *launch)
-{
-    static const char *const own[] = {"http://127.0.0.1:", "http://localhost:"};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (strncmp(launch->remote.url, own[i], strlen(own[i])) == 0) return true;
-    return false;
-}
-
 static int reach_server(struct launch *launch, hearth_error *error)
 {
-    if (answers(launch)) return HEARTH_OK;
-    if (can_start(launch) && !launch->prints) return start_server(launch, error);
+    static const char *const own[] = {"http://127.0.0.1:", "http://localhost:"}; /* this machine, and without TLS */
+    struct buf body = {0};
+    const bool answers = remote_ask(&launch->remote, "/health", NULL, &body) != 0;
+    bool can_start = false;
+    buf_release(&body);
+    if (answers) return HEARTH_OK;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        can_start = can_start || strncmp(launch->remote.url, own[i], strlen(own[i])) == 0;
+    if (can_start && !launch->prints) return start_server(launch, error);
     return error_at(error, HEARTH_UNAVAILABLE, "url", "no server answers at %s: start one with hearth serve",
                     launch->remote.url);
 }
 
 /* ---- The model ---- */
 
-/* Whether the word is the path of a model file for which `hearth serve --model` chooses this name. */
-static bool is_file_of(const char *word, const char *id)
-{
-    const char *slash = strrchr(word, '/'), *base = slash != NULL ? slash + 1 : word;
-    size_t len = strlen(id);
-    return strncmp(base, id, len) == 0 && strcmp(base + len, ".gguf") == 0;
-}
-
 static bool is_wanted(const json_t *model, const char *word)
 {
     const char *id = json_string_value(json_object_get(model, "id"));
     const char *type = json_string_value(json_object_get(model, "type"));
     if (id == NULL || (type != NULL && strcmp(type, "chat") != 0)) return false;
-    return word == NULL || strcmp(word, id) == 0 || is_file_of(word, id);
+    if (word == NULL || strcmp(word, id) == 0) return true;
+    /* The path of a model file for which `hearth serve --model` chooses this name. */
+    const char *slash = strrchr(word, '/'), *base = slash != NULL ? slash + 1 : word;
+    const size_t len = strlen(id);
+    return strncmp(base, id, len) == 0 && strcmp(base + len, ".gguf") == 0;
 }
 
 /* The first chat model of the list, or the one asked for. server->model is borrowed from `list`. */
@@ -238,7 +218,7 @@ static int run_agent(const struct launch *launch, const struct agents_settings *
         for (size_t i = 0; i < settings->n_words; i++) args_append(&words, settings->words[i]);
         for (int i = 0; i < launch->n_rest; i++) args_append(&words, launch->rest[i]);
         args_append(&words, NULL);
-        end_with_parent();
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* as above */
         for (size_t i = 0; i < settings->n_variables; i++)
             setenv(settings->variables[i].name, settings->variables[i].value, 1);
         execvp(words.v[0], (char *const *)(uintptr_t)words.v);
@@ -249,20 +229,6 @@ static int run_agent(const struct launch *launch, const struct agents_settings *
     signal(SIGQUIT, SIG_IGN);
     while (waitpid(agent, &status, 0) < 0 && errno == EINTR) continue;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static int apply_settings(const struct launch *launch, const struct agents_server *server, hearth_error *error,
-                          int *status)
-{
-    struct agents_settings settings;
-    agents_configure(launch->agent, server, &settings);
-    int rc = HEARTH_OK;
-    if (launch->prints)
-        print_settings(launch, &settings);
-    else if ((rc = write_agents_file(&settings, error)) == HEARTH_OK)
-        *status = run_agent(launch, &settings);
-    agents_release(&settings);
-    return rc;
 }
 
 /* ---- The command ---- */
@@ -285,31 +251,33 @@ static int launch_agent(struct launch *launch, hearth_error *error, int *status)
                     COMMAND ": %s begins with some %d tokens, and the window of %s has %d: serve it with --set "
                             "context_window=%d or more\n",
                     launch->agent, first, server.model, server.window, 2 * first);
-        rc = apply_settings(launch, &server, error, status);
+        struct agents_settings settings;
+        agents_configure(launch->agent, &server, &settings);
+        if (launch->prints)
+            print_settings(launch, &settings);
+        else if ((rc = write_agents_file(&settings, error)) == HEARTH_OK)
+            *status = run_agent(launch, &settings);
+        agents_release(&settings);
     }
     json_decref(list);
     buf_release(&body);
     return rc;
 }
 
-static int check_agent(const char *agent, hearth_error *error)
-{
-    struct buf names = {0};
-    if (agents_first_prompt(agent) >= 0) return HEARTH_OK;
-    agents_put_names(&names);
-    error_at(error, HEARTH_INVALID, "agent", "unknown agent %s: there are %s", agent, names.v);
-    buf_release(&names);
-    return HEARTH_INVALID;
-}
-
 static int run_launch(struct launch *launch)
 {
     hearth_error error;
-    int status = EXIT_FINE;
+    int status = EXIT_FINE, rc = HEARTH_OK;
     launch->home = pull_user_path("XDG_DATA_HOME", ".local/share", "");
     if (launch->home == NULL) launch->home = mem_strdup("/.local/share/hearth");
-    int rc = check_agent(launch->agent, &error);
-    if (rc == HEARTH_OK) rc = launch_agent(launch, &error, &status);
+    if (agents_first_prompt(launch->agent) < 0) {
+        struct buf names = {0};
+        agents_put_names(&names);
+        rc = error_at(&error, HEARTH_INVALID, "agent", "unknown agent %s: there are %s", launch->agent, names.v);
+        buf_release(&names);
+    } else {
+        rc = launch_agent(launch, &error, &status);
+    }
     if (launch->server > 0) {
         kill(launch->server, SIGTERM);
         waitpid(launch->server, NULL, 0);

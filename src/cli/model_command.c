@@ -95,14 +95,6 @@ static struct size_text size_of(uint64_t bytes)
     return text;
 }
 
-/* Weights are read once a token, and other work adds to that. */
-static void print_speed(const hearth_fit *fit)
-{
-    if (fit->read_bytes == 0 || fit->read_rate == 0) return;
-    printf("speed     at most %.3g tokens/s of one reply without drafts: each reads %s of weights, of %s a second\n",
-           (double)fit->read_rate / (double)fit->read_bytes, size_of(fit->read_bytes).v, size_of(fit->read_rate).v);
-}
-
 static void print_fit(const hearth_fit *fit)
 {
     printf("model     %s, trained for %" PRId32 " tokens\n", fit->description, fit->n_ctx_train);
@@ -119,7 +111,11 @@ static void print_fit(const hearth_fit *fit)
                size_of(fit->memory_budget).v);
         if (fit->gpu_free > 0)
             printf("GPU       %s free, %s of it for the model\n", size_of(fit->gpu_free).v, size_of(fit->gpu_budget).v);
-        print_speed(fit);
+        if (fit->read_bytes > 0 && fit->read_rate > 0) /* weights are read once a token, and other work adds to that */
+            printf("speed     at most %.3g tokens/s of one reply without drafts: "
+                   "each reads %s of weights, of %s a second\n",
+                   (double)fit->read_rate / (double)fit->read_bytes, size_of(fit->read_bytes).v,
+                   size_of(fit->read_rate).v);
         printf("\n   window  slots  types        KV cells      compute       memory          GPU\n");
         for (size_t i = 0; i < fit->n_choices; i++) {
             const hearth_fit_choice *c = &fit->choices[i];

@@ -29,17 +29,6 @@ static const char *word(const json_t *object, const char *name)
 
 /* ---- Cells ---- */
 
-/* How many bytes the first `n` characters of valid UTF-8 have. */
-static size_t bytes_of(const char *text, size_t n)
-{
-    size_t at = 0;
-    for (size_t seen = 0; text[at] != '\0'; at++) {
-        const bool begins = ((unsigned char)text[at] & 0xc0) != 0x80;
-        if (begins && seen++ == n) break;
-    }
-    return at;
-}
-
 /* A text of a fixed number of characters, and two blanks; control characters are escaped, and what is longer ends in
  * three dots. */
 static void put_left(struct buf *out, const char *text, size_t width)
@@ -47,10 +36,13 @@ static void put_left(struct buf *out, const char *text, size_t width)
     struct buf shown = {0};
     utf8_put_visible(&shown, text, strlen(text), false);
     const size_t n = utf8_count(buf_text(&shown), shown.len);
-    if (n > width)
-        buf_printf(out, "%.*s...  ", (int)bytes_of(shown.v, width - 3), shown.v);
-    else
+    if (n > width) {
+        size_t bytes = shown.len; /* of the characters that are kept */
+        for (size_t kept = n; kept > width - 3; kept -= ((unsigned char)shown.v[bytes] & 0xc0) != 0x80) bytes--;
+        buf_printf(out, "%.*s...  ", (int)bytes, shown.v);
+    } else {
         buf_printf(out, "%s%*s", buf_text(&shown), (int)(width - n) + 2, "");
+    }
     buf_release(&shown);
 }
 
@@ -105,29 +97,22 @@ static bool is_busy(const json_t *slot)
     return strcmp(word(slot, "state"), "idle") != 0;
 }
 
-static int busy_slots(const json_t *slots, const char *model)
-{
-    int n = 0;
-    size_t i;
-    const json_t *slot;
-    json_array_foreach(slots, i, slot) n += strcmp(word(slot, "model"), model) == 0 && is_busy(slot);
-    return n;
-}
-
 static void put_models(struct buf *out, const struct ps_facts *facts)
 {
-    size_t i;
-    const json_t *model;
+    size_t i, k;
+    const json_t *model, *slot;
     buf_printf(out, "%-*s  %-9s  %-9s  %8s  %5s  %4s  %7s\n", NAME_WIDTH, "model", "state", "type", "window", "slots",
                "busy", "waiting");
     json_array_foreach(facts->models, i, model)
     {
         const char *name = word(model, "id");
+        int busy = 0;
+        json_array_foreach(facts->slots, k, slot) busy += strcmp(word(slot, "model"), name) == 0 && is_busy(slot);
         put_left(out, name, NAME_WIDTH);
         put_left(out, word(json_object_get(model, "status"), "value"), 9);
         put_left(out, word(model, "type"), 9);
         buf_printf(out, "%8lld  %5lld  %4d  %7lld\n", (long long)count_in(model, "context_window"),
-                   (long long)count_in(json_object_get(model, "meta"), "slots"), busy_slots(facts->slots, name),
+                   (long long)count_in(json_object_get(model, "meta"), "slots"), busy,
                    (long long)ps_waiting(facts->metrics, name));
     }
 }
@@ -199,18 +184,6 @@ struct status {
     struct buf metrics;
 };
 
-/* Of /health the status says something, too: 503 is a server that is loading or stopping. */
-static int ask_health(const struct remote *remote, struct status *status, hearth_error *error)
-{
-    struct buf answer = {0};
-    const long code = remote_ask(remote, "/health", NULL, &answer);
-    status->health = json_loadb(buf_text(&answer), answer.len, 0, NULL);
-    const bool known = (code == 200 || code == 503) && json_object_get(status->health, "status") != NULL;
-    if (!known) remote_refuse(remote, &(struct remote_reply){"/health", code, &answer, "no response"}, error);
-    buf_release(&answer);
-    return known ? HEARTH_OK : (int)error->code;
-}
-
 static int ask_server(const struct remote *remote, struct status *status, hearth_error *error)
 {
     const struct {
@@ -221,43 +194,17 @@ static int ask_server(const struct remote *remote, struct status *status, hearth
         *rows[i].answer = remote_ask_json(remote, rows[i].path, NULL, error);
         if (*rows[i].answer == NULL) return error->code;
     }
-    if (ask_health(remote, status, error) != HEARTH_OK) return error->code;
-    const long code = remote_ask(remote, "/metrics", NULL, &status->metrics);
+    /* Of /health the status says something, too: 503 is a server that is loading or stopping. */
+    struct buf health = {0};
+    long code = remote_ask(remote, "/health", NULL, &health);
+    status->health = json_loadb(buf_text(&health), health.len, 0, NULL);
+    const bool known = (code == 200 || code == 503) && json_object_get(status->health, "status") != NULL;
+    if (!known) remote_refuse(remote, &(struct remote_reply){"/health", code, &health, "no response"}, error);
+    buf_release(&health);
+    if (!known) return error->code;
+    code = remote_ask(remote, "/metrics", NULL, &status->metrics);
     if (code == 200) return HEARTH_OK;
     return remote_refuse(remote, &(struct remote_reply){"/metrics", code, &status->metrics, "no response"}, error);
-}
-
-static json_t *models_of(const struct status *status)
-{
-    return json_object_get(status->models, "data");
-}
-
-static json_t *waiting_of(const struct status *status)
-{
-    json_t *waiting = json_object();
-    size_t i;
-    const json_t *model;
-    json_array_foreach(models_of(status), i, model)
-    {
-        const char *name = json_string_value(json_object_get(model, "id"));
-        if (name != NULL)
-            json_object_set_new(waiting, name, json_integer(ps_waiting(buf_text(&status->metrics), name)));
-    }
-    return waiting;
-}
-
-static void print_tables(const struct remote *remote, const struct status *status)
-{
-    const struct ps_facts facts = {.url = remote->url,
-                                   .health = status->health,
-                                   .models = models_of(status),
-                                   .slots = status->slots,
-                                   .tiers = json_object_get(status->cache, "tiers"),
-                                   .metrics = buf_text(&status->metrics)};
-    struct buf out = {0};
-    ps_put(&out, &facts);
-    fputs(buf_text(&out), stdout);
-    buf_release(&out);
 }
 
 static int run_ps(const char *url, bool as_json)
@@ -266,12 +213,31 @@ static int run_ps(const char *url, bool as_json)
     hearth_error error;
     struct remote remote = remote_open(url);
     const int rc = ask_server(&remote, &status, &error);
-    if (rc == HEARTH_OK && as_json)
-        json_output_print(json_pack("{s:O, s:O?, s:O, s:O?, s:o}", "health", status.health, "models",
-                                    models_of(&status), "slots", status.slots, "tiers",
-                                    json_object_get(status.cache, "tiers"), "waiting", waiting_of(&status)));
-    else if (rc == HEARTH_OK)
-        print_tables(&remote, &status);
+    json_t *models = json_object_get(status.models, "data"), *tiers = json_object_get(status.cache, "tiers");
+    if (rc == HEARTH_OK && as_json) {
+        json_t *waiting = json_object();
+        size_t i;
+        const json_t *model;
+        json_array_foreach(models, i, model)
+        {
+            const char *name = json_string_value(json_object_get(model, "id"));
+            if (name != NULL)
+                json_object_set_new(waiting, name, json_integer(ps_waiting(buf_text(&status.metrics), name)));
+        }
+        json_output_print(json_pack("{s:O, s:O?, s:O, s:O?, s:o}", "health", status.health, "models", models, "slots",
+                                    status.slots, "tiers", tiers, "waiting", waiting));
+    } else if (rc == HEARTH_OK) {
+        const struct ps_facts facts = {.url = remote.url,
+                                       .health = status.health,
+                                       .models = models,
+                                       .slots = status.slots,
+                                       .tiers = tiers,
+                                       .metrics = buf_text(&status.metrics)};
+        struct buf out = {0};
+        ps_put(&out, &facts);
+        fputs(buf_text(&out), stdout);
+        buf_release(&out);
+    }
     json_decref(status.health);
     json_decref(status.models);
     json_decref(status.slots);
@@ -326,30 +292,6 @@ static int ask_state(const struct remote *remote, const char *name, char state[3
     return rc;
 }
 
-static int ask_unload(const struct remote *remote, const char *name, hearth_error *error)
-{
-    json_t *body = json_pack("{s:s}", "model", name);
-    json_t *answer = remote_ask_json(remote, "/models/unload", body, error);
-    const int rc = answer != NULL ? HEARTH_OK : (int)error->code;
-    json_decref(body);
-    json_decref(answer);
-    return rc;
-}
-
-/* Waits while it is being unloaded. */
-static int await_end(const struct remote *remote, const char *name, char state[32], hearth_error *error)
-{
-    const struct timespec pause = {.tv_nsec = EVERY_MS * 1000000};
-    const int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(PATIENCE_MS);
-    int rc;
-    while ((rc = ask_state(remote, name, state, error)) == HEARTH_OK && strcmp(state, "unloading") == 0) {
-        if (clock_now(clock_monotonic()) > deadline)
-            return error_set(error, HEARTH_BUSY, "%s is still being unloaded: hearth ps shows when it is done", name);
-        nanosleep(&pause, NULL);
-    }
-    return rc;
-}
-
 static int stop_model(const struct remote *remote, const char *name, hearth_error *error)
 {
     char state[32];
@@ -358,22 +300,26 @@ static int stop_model(const struct remote *remote, const char *name, hearth_erro
         printf("%s is not loaded\n", name);
         return HEARTH_OK;
     }
-    if (rc == HEARTH_OK && strcmp(state, "unloading") != 0) rc = ask_unload(remote, name, error);
+    if (rc == HEARTH_OK && strcmp(state, "unloading") != 0) {
+        json_t *body = json_pack("{s:s}", "model", name);
+        json_t *answer = remote_ask_json(remote, "/models/unload", body, error);
+        if (answer == NULL) rc = error->code;
+        json_decref(body);
+        json_decref(answer);
+    }
     if (rc == HEARTH_BUSY) error_prefix(error, "%s stays loaded while it has requests: ", name);
-    if (rc == HEARTH_OK) rc = await_end(remote, name, state, error);
+    const struct timespec pause = {.tv_nsec = EVERY_MS * 1000000};
+    const int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(PATIENCE_MS);
+    while (rc == HEARTH_OK && (rc = ask_state(remote, name, state, error)) == HEARTH_OK &&
+           strcmp(state, "unloading") == 0) {
+        if (clock_now(clock_monotonic()) > deadline)
+            return error_set(error, HEARTH_BUSY, "%s is still being unloaded: hearth ps shows when it is done", name);
+        nanosleep(&pause, NULL);
+    }
     if (rc == HEARTH_OK)
         printf(strcmp(state, "unloaded") == 0 ? "%s is unloaded\n" : "%s was unloaded; a request loads it again\n",
                name);
     return rc;
-}
-
-static int run_stop(const char *url, const char *name)
-{
-    hearth_error error;
-    struct remote remote = remote_open(url);
-    const int rc = stop_model(&remote, name, &error);
-    remote_close(&remote);
-    return rc == HEARTH_OK ? EXIT_FINE : args_fail(STOP, &error, EXIT_FAILED);
 }
 
 int command_stop(int argc, char **argv)
@@ -393,5 +339,10 @@ int command_stop(int argc, char **argv)
                     "  hearth stop Qwen3-8B-Q8_0 --server http://10.0.0.5:8080\n",
     };
     int status;
-    return args_read(&spec, argc, argv, &status) ? run_stop(url, name) : status;
+    if (!args_read(&spec, argc, argv, &status)) return status;
+    hearth_error error;
+    struct remote remote = remote_open(url);
+    const int rc = stop_model(&remote, name, &error);
+    remote_close(&remote);
+    return rc == HEARTH_OK ? EXIT_FINE : args_fail(STOP, &error, EXIT_FAILED);
 }

@@ -92,12 +92,6 @@ static void put_progress(struct buf *out, const struct pull_progress *p, size_t 
     buf_release(&figures);
 }
 
-static size_t columns_of_terminal(void)
-{
-    struct winsize size = {0};
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : COLUMNS_USUAL;
-}
-
 static void report_progress(void *ud, const struct pull_progress *p)
 {
     struct meter *meter = ud;
@@ -105,7 +99,10 @@ static void report_progress(void *ud, const struct pull_progress *p)
     int64_t lines = p->total > 0 ? p->done * PROGRESS_LINES / p->total : p->done / LINE_BYTES;
     bool is_new = meter->index != p->index || meter->checking != p->checking;
     bool is_due = is_new ? !p->checking : lines > meter->lines && !p->checking;
-    size_t columns = meter->is_terminal ? columns_of_terminal() : SIZE_MAX;
+    struct winsize size = {0};
+    size_t columns = SIZE_MAX;
+    if (meter->is_terminal)
+        columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : COLUMNS_USUAL;
     put_progress(&text, p, columns);
     if (meter->is_terminal)
         fprintf(stderr, "\r\033[K%.*s", (int)columns, text.v);
@@ -181,14 +178,6 @@ static int status_of(const hearth_error *error)
     return error->code == HEARTH_INVALID ? EXIT_USAGE : EXIT_FAILED;
 }
 
-static void print_visible(const char *text)
-{
-    struct buf shown = {0};
-    utf8_put_visible(&shown, text, strlen(text), false);
-    fputs(buf_text(&shown), stdout);
-    buf_release(&shown);
-}
-
 /* ---- pull ---- */
 
 static int pull_and_print(const char *command, const hearth_config *config, void *ud)
@@ -252,19 +241,25 @@ static int act_on_folder(const char *command, const hearth_config *config, void 
     return status;
 }
 
-static void print_row(void *ud, const struct pull_model *model)
+/* The first row, of *n, has the columns' names above it. */
+static void print_row(size_t *n, const char *name, const char *size, const char *day, const char *from)
 {
-    size_t *n = ud;
+    struct buf shown = {0};
+    utf8_put_visible(&shown, from, strlen(from), false);
+    if ((*n)++ == 0) printf("%-40s  %10s  %-10s  %s\n", "name", "size", "pulled", "from");
+    printf("%-40s  %10s  %-10s  %s\n", name, size, day, buf_text(&shown));
+    buf_release(&shown);
+}
+
+static void print_model(void *ud, const struct pull_model *model)
+{
     char day[32] = "";
     struct tm tm;
     struct buf size = {0};
     const time_t seconds = (time_t)(model->pulled_ms / 1000);
     if (localtime_r(&seconds, &tm)) strftime(day, sizeof day, "%Y-%m-%d", &tm);
     put_bytes(&size, pull_model_bytes(model));
-    if ((*n)++ == 0) printf("%-40s  %10s  %-10s  %s\n", "name", "size", "pulled", "from");
-    printf("%-40s  %10s  %-10s  ", model->name, size.v, day);
-    print_visible(model->reference);
-    printf("\n");
+    print_row(ud, model->name, size.v, day, model->reference);
     buf_release(&size);
 }
 
@@ -298,13 +293,9 @@ static void print_fault(void *ud, const char *name, const char *why)
 /* Presets, whose files say what they are of: those that POST /api/create made. */
 static void print_preset(void *ud, const char *name, const char *text)
 {
-    size_t *n = ud;
     json_t *json = json_loads(text, 0, NULL);
     const char *from = json_string_value(json_object_get(json, "from"));
-    if ((*n)++ == 0) printf("%-40s  %10s  %-10s  %s\n", "name", "size", "pulled", "from");
-    printf("%-40s  %10s  %-10s  ", name, "preset", "");
-    print_visible(from == NULL ? "" : from);
-    printf("\n");
+    print_row(ud, name, "preset", "", from == NULL ? "" : from);
     json_decref(json);
 }
 
@@ -321,7 +312,7 @@ static int run_models(const char *command, const char *folder, const struct fold
     size_t n = 0;
     hearth_error error;
     struct json_list list = {folder, json_array()};
-    const struct pull_visitor rows = {print_row, print_fault, &n}, objects = {add_model_json, print_fault, &list};
+    const struct pull_visitor rows = {print_model, print_fault, &n}, objects = {add_model_json, print_fault, &list};
     const struct pull_preset_visitor preset_rows = {print_preset, print_fault, &n},
                                      preset_objects = {add_preset, print_fault, &list};
     int rc = pull_folder_list(folder, as_json ? &objects : &rows, &error);

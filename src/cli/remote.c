@@ -62,18 +62,12 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *ud)
     return size * n;
 }
 
-static struct curl_slist *headers_for(const struct remote *remote)
-{
-    char *key = mem_format("Authorization: Bearer %s", remote->key);
-    struct curl_slist *headers = curl_slist_append(NULL, key);
-    free(key);
-    return curl_slist_append(headers, "Content-Type: application/json");
-}
-
 static void set_options(struct remote_stream *stream, const struct remote *remote, const struct remote_request *request)
 {
     CURL *curl = stream->curl;
     char *url = mem_format("%s%s", remote->url, request->path);
+    char *key = mem_format("Authorization: Bearer %s", remote->key);
+    stream->headers = curl_slist_append(curl_slist_append(NULL, key), "Content-Type: application/json");
     const char *authorities = getenv("SSL_CERT_FILE"); /* as OpenSSL's own programs read it */
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -90,6 +84,7 @@ static void set_options(struct remote_stream *stream, const struct remote *remot
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, buf_text(request->body));
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body->len);
     }
+    free(key);
     free(url);
 }
 
@@ -98,7 +93,6 @@ struct remote_stream *remote_stream_open(const struct remote *remote, const stru
     struct remote_stream *stream = mem_alloc(sizeof *stream);
     *stream = (struct remote_stream){.multi = curl_multi_init(),
                                      .curl = curl_easy_init(),
-                                     .headers = headers_for(remote),
                                      .silence = request->silence_s * NS_PER_S,
                                      .when = clock_now(clock_monotonic())};
     set_options(stream, remote, request);
@@ -106,49 +100,33 @@ struct remote_stream *remote_stream_open(const struct remote *remote, const stru
     return stream;
 }
 
-static void note_end(struct remote_stream *stream)
-{
-    int left;
-    const CURLMsg *message = curl_multi_info_read(stream->multi, &left);
-    const CURLcode code = message != NULL ? message->data.result : CURLE_FAILED_INIT;
-    stream->ended = true;
-    if (code == CURLE_OK)
-        stream->fault[0] = '\0'; /* that of an address before the one that answered */
-    else if (stream->total > REMOTE_MOST)
-        snprintf(stream->fault, sizeof stream->fault, "the response has more than %u MiB", REMOTE_MOST >> 20);
-    else if (stream->fault[0] == '\0')
-        snprintf(stream->fault, sizeof stream->fault, "%s", curl_easy_strerror(code));
-}
-
-static int64_t bytes_moved(const struct remote_stream *stream)
-{
-    curl_off_t sent = 0, received = 0;
-    long head = 0;
-    curl_easy_getinfo(stream->curl, CURLINFO_SIZE_UPLOAD_T, &sent);
-    curl_easy_getinfo(stream->curl, CURLINFO_SIZE_DOWNLOAD_T, &received);
-    curl_easy_getinfo(stream->curl, CURLINFO_HEADER_SIZE, &head);
-    return sent + received + head;
-}
-
-/* Milliseconds until there may be something to do. libcurl knows its own time limits. */
-static int patience(const struct remote_stream *stream)
-{
-    const int64_t left = stream->when + stream->silence - clock_now(clock_monotonic());
-    const int64_t ms = left / 1000000 + 1;
-    if (stream->silence == 0 || ms > INT_MAX) return INT_MAX;
-    return ms > 0 ? (int)ms : 0;
-}
-
 bool remote_stream_wait(struct remote_stream *stream, int fd)
 {
     struct curl_waitfd other = {.fd = fd, .events = CURL_WAIT_POLLIN};
     int running = 0;
     if (stream->ended) return false;
-    curl_multi_poll(stream->multi, &other, fd >= 0, patience(stream), NULL);
+    /* Milliseconds until there may be something to do. libcurl knows its own time limits. */
+    const int64_t left = (stream->when + stream->silence - clock_now(clock_monotonic())) / 1000000 + 1;
+    const int patience = stream->silence == 0 || left > INT_MAX ? INT_MAX : left > 0 ? (int)left : 0;
+    curl_multi_poll(stream->multi, &other, fd >= 0, patience, NULL);
     if (curl_multi_perform(stream->multi, &running) != CURLM_OK || running == 0) {
-        note_end(stream);
+        int left_over;
+        const CURLMsg *message = curl_multi_info_read(stream->multi, &left_over);
+        const CURLcode code = message != NULL ? message->data.result : CURLE_FAILED_INIT;
+        stream->ended = true;
+        if (code == CURLE_OK)
+            stream->fault[0] = '\0'; /* that of an address before the one that answered */
+        else if (stream->total > REMOTE_MOST)
+            snprintf(stream->fault, sizeof stream->fault, "the response has more than %u MiB", REMOTE_MOST >> 20);
+        else if (stream->fault[0] == '\0')
+            snprintf(stream->fault, sizeof stream->fault, "%s", curl_easy_strerror(code));
     } else { /* one in which nothing has moved for too long ends, too */
-        const int64_t moved = bytes_moved(stream), now = clock_now(clock_monotonic());
+        curl_off_t sent = 0, received = 0;
+        long head = 0;
+        curl_easy_getinfo(stream->curl, CURLINFO_SIZE_UPLOAD_T, &sent);
+        curl_easy_getinfo(stream->curl, CURLINFO_SIZE_DOWNLOAD_T, &received);
+        curl_easy_getinfo(stream->curl, CURLINFO_HEADER_SIZE, &head);
+        const int64_t moved = sent + received + head, now = clock_now(clock_monotonic());
         if (moved != stream->moved) {
             stream->moved = moved;
             stream->when = now;
@@ -205,9 +183,11 @@ static bool is_stopped(const struct remote *remote)
 }
 
 /* `fault` has CURL_ERROR_SIZE bytes. */
-static long ask(const struct remote *remote, const struct remote_request *request, struct buf *answer, char *fault)
+static long ask(const struct remote *remote, const char *path, const struct buf *body, struct buf *answer, char *fault)
 {
-    struct remote_stream *stream = remote_stream_open(remote, request);
+    const struct remote_request request = {
+        .path = path, .body = body, .whole_s = body == NULL ? GET_TIMEOUT : POST_TIMEOUT};
+    struct remote_stream *stream = remote_stream_open(remote, &request);
     bool ends = false;
     while (!ends) ends = !remote_stream_wait(stream, remote->wakes) || is_stopped(remote);
     if (!stream->ended) snprintf(stream->fault, sizeof stream->fault, "stopped");
@@ -218,16 +198,10 @@ static long ask(const struct remote *remote, const struct remote_request *reques
     return status;
 }
 
-static struct remote_request whole(const char *path, const struct buf *body)
-{
-    return (struct remote_request){.path = path, .body = body, .whole_s = body == NULL ? GET_TIMEOUT : POST_TIMEOUT};
-}
-
 long remote_ask(const struct remote *remote, const char *path, const struct buf *body, struct buf *answer)
 {
     char fault[CURL_ERROR_SIZE];
-    const struct remote_request request = whole(path, body);
-    return ask(remote, &request, answer, fault);
+    return ask(remote, path, body, answer, fault);
 }
 
 json_t *remote_ask_json(const struct remote *remote, const char *path, const json_t *body, hearth_error *error)
@@ -236,8 +210,7 @@ json_t *remote_ask_json(const struct remote *remote, const char *path, const jso
     struct buf sent = {0}, answer = {0};
     buf_puts(&sent, text != NULL ? text : "");
     free(text);
-    const struct remote_request request = whole(path, body != NULL ? &sent : NULL);
-    const long status = ask(remote, &request, &answer, fault);
+    const long status = ask(remote, path, body != NULL ? &sent : NULL, &answer, fault);
     json_t *json = status == 200 ? json_loadb(buf_text(&answer), answer.len, 0, NULL) : NULL;
     if (json == NULL) remote_refuse(remote, &(struct remote_reply){path, status, &answer, fault}, error);
     buf_release(&answer);
@@ -246,15 +219,6 @@ json_t *remote_ask_json(const struct remote *remote, const char *path, const jso
 }
 
 /* ---- Refusals ---- */
-
-/* OpenAI's form of an error, Ollama's, and that of servers which have none. */
-static const char *message_of(const json_t *reply)
-{
-    const json_t *error = json_object_get(reply, "error");
-    const char *message = json_string_value(json_is_object(error) ? json_object_get(error, "message") : error);
-    if (message == NULL) message = json_string_value(json_object_get(reply, "message"));
-    return message != NULL ? message : "is it a server of OpenAI's API?";
-}
 
 int remote_refuse_model(const json_t *models, const char *what, const char *name, hearth_error *error)
 {
@@ -294,7 +258,12 @@ int remote_refuse(const struct remote *remote, const struct remote_reply *reply,
                         remote->url, reply->fault);
     json_t *json = json_loadb(buf_text(reply->body), reply->body->len, 0, NULL);
     struct buf message = {0};
-    const char *text = message_of(json), *advice = "";
+    /* OpenAI's form of an error, Ollama's, and that of servers which have none. */
+    const json_t *fault = json_object_get(json, "error");
+    const char *text = json_string_value(json_is_object(fault) ? json_object_get(fault, "message") : fault);
+    if (text == NULL) text = json_string_value(json_object_get(json, "message"));
+    if (text == NULL) text = "is it a server of OpenAI's API?";
+    const char *advice = "";
     int code = HEARTH_INVALID;
     utf8_put_visible(&message, text, strlen(text), false);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

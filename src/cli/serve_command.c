@@ -37,17 +37,6 @@ static void print_address(void *ud, const char *address)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* The folder that saves go to. The log says so where it cannot be used. */
-static const char *cache_folder(const hearth_config *config)
-{
-    char quota[64], path[64];
-    const char *tier = hearth_config_get(config, "cache.save_tier");
-    snprintf(quota, sizeof quota, "cache.tiers.%s.quota_mb", tier);
-    snprintf(path, sizeof path, "cache.tiers.%s.path", tier);
-    const char *folder = strcmp(hearth_config_get(config, quota), "0") == 0 ? NULL : hearth_config_get(config, path);
-    return folder != NULL ? folder : "in memory, until hearth ends";
-}
-
 /* A curl command with a request of the model's type. */
 static void put_example(struct buf *out, const struct announcement *a, const hearth_model_info *model)
 {
@@ -81,12 +70,19 @@ static void announce(void *ud, const hearth *instance)
     const char *log = hearth_config_get(a->config, "server.log_file");
     pthread_mutex_lock(&a->lock);
     put_example(&example, a, &model);
+    /* The folder that saves go to. The log says so where it cannot be used. */
+    char quota[64], path[64];
+    const char *tier = hearth_config_get(a->config, "cache.save_tier");
+    snprintf(quota, sizeof quota, "cache.tiers.%s.quota_mb", tier);
+    snprintf(path, sizeof path, "cache.tiers.%s.path", tier);
+    const bool saves = strcmp(hearth_config_get(a->config, quota), "0") != 0;
+    const char *folder = saves ? hearth_config_get(a->config, path) : NULL;
     printf("ready\n"
            "  try    %s\n"
            "  log    %s\n"
            "  cache  %s\n"
            "  stop   Ctrl-C\n",
-           example.v, log ? log : "standard error", cache_folder(a->config));
+           example.v, log ? log : "standard error", folder != NULL ? folder : "in memory, until hearth ends");
     fflush(stdout);
     pthread_mutex_unlock(&a->lock);
     buf_release(&example);

@@ -22,19 +22,13 @@ void setup_release(struct setup *setup)
     args_release(&setup->sets);
 }
 
-static bool is_model_key(const hearth_config *config, const char *name)
-{
-    const char *model = hearth_config_model(config, 0); /* every model has the same keys */
-    char *key = model == NULL ? NULL : mem_format("models.%s.%s", model, name);
-    bool is_key = key != NULL && hearth_config_get(config, key) != NULL;
-    free(key);
-    return is_key;
-}
-
 int setup_failure_status(const hearth_config *config, const hearth_error *error)
 {
-    const char *name = error->param;
-    bool is_key = name[0] != '\0' && (hearth_config_get(config, name) != NULL || is_model_key(config, name));
+    const char *name = error->param, *model = hearth_config_model(config, 0); /* every model has the same keys */
+    char *of_model = model == NULL ? NULL : mem_format("models.%s.%s", model, name);
+    const bool is_models = of_model != NULL && hearth_config_get(config, of_model) != NULL;
+    const bool is_key = name[0] != '\0' && (hearth_config_get(config, name) != NULL || is_models);
+    free(of_model);
     return error->code == HEARTH_INVALID && is_key ? EXIT_USAGE : EXIT_FAILED;
 }
 
@@ -65,17 +59,6 @@ static char *name_of_file(const char *path)
     return mem_strndup(base, gguf ? len - 5 : len);
 }
 
-static int set_path(hearth_config *config, const char *model, const char *path, hearth_error *error)
-{
-    char *key = mem_format("models.%s.path", model);
-    struct buf quoted = {0};
-    utf8_put_json_string(&quoted, path, strlen(path));
-    const int status = hearth_config_set(config, key, quoted.v, error);
-    buf_release(&quoted);
-    free(key);
-    return status;
-}
-
 /* Whether the model of that name has this file. */
 static bool has_file(const hearth_config *config, const char *name, const char *path)
 {
@@ -88,13 +71,6 @@ static bool has_file(const hearth_config *config, const char *name, const char *
     return same;
 }
 
-static bool is_among(const char *name, char *const *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i], name) == 0) return true;
-    return false;
-}
-
 /* Declares a model for the file, named after it without folder and .gguf; `chosen` are those of the words before. One
  * that a configuration file declares for the same file is that one. */
 static int declare(hearth_config *config, const char *path, char *const *chosen, size_t n, hearth_error *error)
@@ -102,47 +78,48 @@ static int declare(hearth_config *config, const char *path, char *const *chosen,
     char *name = name_of_file(path);
     int status = 0;
     struct stat info;
-    if (stat(path, &info) != 0 || access(path, R_OK) != 0)
+    bool is_taken = false;
+    for (size_t i = 0; i < n; i++) is_taken = is_taken || strcmp(chosen[i], name) == 0;
+    if (stat(path, &info) != 0 || access(path, R_OK) != 0) {
         status = error_at(error, HEARTH_NOT_FOUND, "model", "--model %s: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
+    } else if (!S_ISREG(info.st_mode)) {
         status = error_at(error, HEARTH_NOT_FOUND, "model", "--model %s is not a file: name the GGUF file", path);
-    else if (is_declared(config, name) && (is_among(name, chosen, n) || !has_file(config, name, path)))
+    } else if (is_declared(config, name) && (is_taken || !has_file(config, name, path))) {
         status = error_at(error, HEARTH_INVALID, "model", "--model %s: there is a model named %s already", path, name);
-    else if (!is_declared(config, name))
-        status = set_path(config, name, path, error);
+    } else if (!is_declared(config, name)) {
+        char *key = mem_format("models.%s.path", name);
+        struct buf quoted = {0};
+        utf8_put_json_string(&quoted, path, strlen(path));
+        status = hearth_config_set(config, key, quoted.v, error);
+        buf_release(&quoted);
+        free(key);
+    }
     free(name);
     return status;
-}
-
-static int refuse_model(const hearth_config *config, const char *word, hearth_error *error)
-{
-    if (!hearth_config_model(config, 0))
-        return error_at(error, HEARTH_NOT_FOUND, "model", "--model %s: no such file", word);
-    return error_at(error, HEARTH_INVALID, "model",
-                    "--model %s: neither a model of the configuration, as %s is, nor a file", word,
-                    hearth_config_model(config, 0));
-}
-
-/* Whether the model was pulled and could be declared. */
-static bool declare_pulled(hearth_config *config, const char *word, hearth_error *error)
-{
-    struct pull_model model;
-    if (!pull_find_named(config, word, &model)) return refuse_model(config, word, error) == 0;
-    char *folder = pull_folder_of(config, error);
-    const int status = pull_declare(config, folder, &model, error);
-    free(folder);
-    pull_model_release(&model);
-    return status == 0;
 }
 
 /* A word is the name of a declared model, or else the path of a file, or the name of a pulled model. Returns the
  * model's name; the caller frees it. */
 static char *choose_model(hearth_config *config, const char *word, char *const *chosen, size_t n, hearth_error *error)
 {
+    struct pull_model model;
     if (is_declared(config, word)) return mem_strdup(word);
-    if (!strchr(word, '/') && access(word, F_OK) != 0)
-        return declare_pulled(config, word, error) ? mem_strdup(word) : NULL;
-    return declare(config, word, chosen, n, error) == 0 ? name_of_file(word) : NULL;
+    if (strchr(word, '/') || access(word, F_OK) == 0)
+        return declare(config, word, chosen, n, error) == 0 ? name_of_file(word) : NULL;
+    if (!pull_find_named(config, word, &model)) {
+        const char *first = hearth_config_model(config, 0);
+        if (!first)
+            error_at(error, HEARTH_NOT_FOUND, "model", "--model %s: no such file", word);
+        else
+            error_at(error, HEARTH_INVALID, "model",
+                     "--model %s: neither a model of the configuration, as %s is, nor a file", word, first);
+        return NULL;
+    }
+    char *folder = pull_folder_of(config, error);
+    const int status = pull_declare(config, folder, &model, error);
+    free(folder);
+    pull_model_release(&model);
+    return status == 0 ? mem_strdup(word) : NULL;
 }
 
 static int choose_models(hearth_config *config, const struct args_list *words, hearth_error *error)
@@ -210,39 +187,20 @@ static char *full_key(const char *only, const char *key)
     return whole ? mem_strdup(key) : mem_format("models.%s.%s", only, key);
 }
 
-static int set_word(hearth_config *config, const char *only, const char *word, hearth_error *error)
-{
-    const char *equals = strchr(word, '=');
-    if (!equals || equals == word) return error_at(error, HEARTH_INVALID, "set", "--set %s: write KEY=VALUE", word);
-    char *given = mem_strndup(word, (size_t)(equals - word));
-    char *key = full_key(only, given);
-    const int status = hearth_config_set(config, key, equals + 1, error);
-    free(key);
-    free(given);
-    return status;
-}
-
-static int set_mmproj(hearth_config *config, const char *only, const char *path, hearth_error *error)
-{
-    if (!path) return 0;
-    if (!only)
-        return error_at(error, HEARTH_INVALID, "mmproj",
-                        "--mmproj %s: for one model, and there are several: set models.NAME.mmproj", path);
-    char *key = full_key(only, "mmproj");
-    const int status = hearth_config_set(config, key, path, error);
-    free(key);
-    return status;
-}
-
 /* The keys of --set, either those of the server, which say where pulled models are, or the others. */
 static int set_words(hearth_config *config, const struct setup *setup, const char *only, bool of_server,
                      hearth_error *error)
 {
     int status = 0;
     for (size_t i = 0; i < setup->sets.len && status == 0; i++) {
-        const char *word = setup->sets.v[i];
-        if ((strncmp(word, "server.", strlen("server.")) == 0) == of_server)
-            status = set_word(config, only, word, error);
+        const char *word = setup->sets.v[i], *equals = strchr(word, '=');
+        if ((strncmp(word, "server.", strlen("server.")) == 0) != of_server) continue;
+        if (!equals || equals == word) return error_at(error, HEARTH_INVALID, "set", "--set %s: write KEY=VALUE", word);
+        char *given = mem_strndup(word, (size_t)(equals - word));
+        char *key = full_key(only, given);
+        status = hearth_config_set(config, key, equals + 1, error);
+        free(key);
+        free(given);
     }
     return status;
 }
@@ -253,19 +211,7 @@ static void note_pulled(void *ud, const char *name)
     if (pulled) buf_printf(pulled, "\n%s\n", name);
 }
 
-static int set_text(hearth_config *config, const char *key, const char *value, hearth_error *error)
-{
-    return value ? hearth_config_set(config, key, value, error) : 0;
-}
-
 /* ---- Files ---- */
-
-/* Reads a file where there is one. One that may not be read is an error: it may have keys that protect the server. */
-static int load_if_there(hearth_config *config, const char *path, size_t *reported, hearth_error *error)
-{
-    if (path == NULL || (access(path, F_OK) != 0 && errno != EACCES)) return 0;
-    return hearth_config_load(config, path, setup_report, reported, error);
-}
 
 /* The file that the command line or the environment names; NULL: the default files. */
 static const char *named_file(const struct setup *setup)
@@ -279,8 +225,12 @@ static int load_files(hearth_config *config, const struct setup *setup, size_t *
     if (named != NULL && named[0] == '\0') return 0;
     if (named != NULL) return hearth_config_load(config, named, setup_report, reported, error);
     char *of_user = pull_user_path("XDG_CONFIG_HOME", ".config", "/hearth.yaml");
-    int status = load_if_there(config, SETUP_SYSTEM_FILE, reported, error);
-    if (status == 0) status = load_if_there(config, of_user, reported, error);
+    const char *const defaults[] = {SETUP_SYSTEM_FILE, of_user};
+    int status = 0;
+    /* One that may not be read is an error: it may have keys that protect the server. */
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults && status == 0; i++)
+        if (defaults[i] != NULL && (access(defaults[i], F_OK) == 0 || errno == EACCES))
+            status = hearth_config_load(config, defaults[i], setup_report, reported, error);
     free(of_user);
     return status;
 }
@@ -310,46 +260,30 @@ char *environment_variable(const char *key)
     return name;
 }
 
-static int set_of_model(hearth_config *config, const char *variable, const char *key, const char *value,
-                        hearth_error *error)
-{
-    const char *model = hearth_config_model(config, 0);
-    if (model == NULL) return HEARTH_OK;
-    if (hearth_config_model(config, 1) != NULL)
-        return error_at(error, HEARTH_INVALID, variable,
-                        "%s: for one model, and there are several: write it into the configuration", variable);
-    char *full = mem_format("models.%s.%s", model, key + strlen(OF_MODELS));
-    int rc = hearth_config_set(config, full, value, error);
-    free(full);
-    return rc;
-}
-
-static int apply_key(hearth_config *config, const char *key, hearth_error *error)
-{
-    char *variable = environment_variable(key);
-    const char *value = variable == NULL ? NULL : getenv(variable);
-    int rc = HEARTH_OK;
-    if (value != NULL && value[0] != '\0')
-        rc = is_of_models(key) ? set_of_model(config, variable, key, value, error)
-                               : hearth_config_set(config, key, value, error);
-    if (rc != HEARTH_OK && strncmp(error->message, PREFIX, strlen(PREFIX)) != 0) error_prefix(error, "%s: ", variable);
-    free(variable);
-    return rc;
-}
-
-static bool is_known(const struct args_list *known, const char *name)
-{
-    for (size_t i = 0; i < known->len; i++)
-        if (strcmp(known->v[i], name) == 0) return true;
-    return false;
-}
-
 static int apply_keys(hearth_config *config, bool of_models, hearth_error *error)
 {
     const char *key;
     int rc = HEARTH_OK;
-    for (size_t i = 0; rc == HEARTH_OK && (key = hearth_config_key(i)) != NULL; i++)
-        if (is_of_models(key) == of_models) rc = apply_key(config, key, error);
+    for (size_t i = 0; rc == HEARTH_OK && (key = hearth_config_key(i)) != NULL; i++) {
+        if (is_of_models(key) != of_models) continue;
+        const char *model = hearth_config_model(config, 0);
+        char *variable = environment_variable(key);
+        const char *value = variable == NULL ? NULL : getenv(variable);
+        const bool is_set = value != NULL && value[0] != '\0';
+        if (is_set && !of_models) {
+            rc = hearth_config_set(config, key, value, error);
+        } else if (is_set && model != NULL && hearth_config_model(config, 1) != NULL) {
+            rc = error_at(error, HEARTH_INVALID, variable,
+                          "%s: for one model, and there are several: write it into the configuration", variable);
+        } else if (is_set && model != NULL) {
+            char *full = mem_format("models.%s.%s", model, key + strlen(OF_MODELS));
+            rc = hearth_config_set(config, full, value, error);
+            free(full);
+        }
+        if (rc != HEARTH_OK && strncmp(error->message, PREFIX, strlen(PREFIX)) != 0)
+            error_prefix(error, "%s: ", variable);
+        free(variable);
+    }
     return rc;
 }
 
@@ -365,8 +299,10 @@ int environment_apply_server(hearth_config *config, const char *command, hearth_
     for (char **entry = environ; *entry != NULL; entry++) {
         if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0) continue;
         char *name = mem_strndup(*entry, strcspn(*entry, "="));
+        bool is_known = false;
+        for (size_t i = 0; i < known.len; i++) is_known = is_known || strcmp(known.v[i], name) == 0;
         /* Not an error: a cluster sets variables of its own for a service of that name, as HEARTH_PORT. */
-        if (!is_known(&known, name)) {
+        if (!is_known) {
             const char *nearest = nearest_name(name, known.v, known.len);
             fprintf(stderr, "%s: the environment's %s is no key of the configuration%s%s: it is ignored\n", command,
                     name, nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : "");
@@ -402,13 +338,22 @@ static int apply(hearth_config *config, const char *command, const struct setup 
 {
     int status = environment_apply_server(config, command, error);
     if (status == 0) status = set_listen(config, setup, error);
-    if (status == 0) status = set_text(config, "server.log_level", setup->log_level, error);
-    if (status == 0) status = set_text(config, "server.log_format", setup->log_format, error);
+    if (status == 0 && setup->log_level)
+        status = hearth_config_set(config, "server.log_level", setup->log_level, error);
+    if (status == 0 && setup->log_format)
+        status = hearth_config_set(config, "server.log_format", setup->log_format, error);
     if (status == 0) status = set_words(config, setup, NULL, true, error);
     if (status == 0) status = set_models(config, setup, error);
     if (status == 0) status = environment_apply_model(config, error);
     char *only = hearth_config_model(config, 1) ? NULL : mem_strdup(hearth_config_model(config, 0));
-    if (status == 0) status = set_mmproj(config, only, setup->mmproj, error);
+    if (status == 0 && setup->mmproj && !only)
+        status = error_at(error, HEARTH_INVALID, "mmproj",
+                          "--mmproj %s: for one model, and there are several: set models.NAME.mmproj", setup->mmproj);
+    if (status == 0 && setup->mmproj) {
+        char *key = full_key(only, "mmproj");
+        status = hearth_config_set(config, key, setup->mmproj, error);
+        free(key);
+    }
     /* Pulled models come last, so that keys that are meant for the only model do not apply to them. */
     if (status == 0) {
         const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;

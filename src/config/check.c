@@ -61,12 +61,6 @@ static void check_file(struct check *c, const char *pattern, const char *path)
 
 /* ---- The server ---- */
 
-static bool is_port(const char *text)
-{
-    size_t len = strlen(text);
-    return len > 0 && len <= 5 && strspn(text, "0123456789") == len && strtol(text, NULL, 10) <= 65535;
-}
-
 /* The fault of an address to listen on, or NULL. */
 static const char *address_fault(const char *address)
 {
@@ -75,8 +69,10 @@ static const char *address_fault(const char *address)
         if (len == 0) return "names no path after unix:";
         return len < sizeof((struct sockaddr_un *)0)->sun_path ? NULL : "has a path too long for a socket";
     }
-    const char *colon = strrchr(address, ':');
-    if (colon == NULL || !is_port(colon + 1)) return "does not end in :PORT, from 0 to 65535";
+    const char *colon = strrchr(address, ':'), *port = colon == NULL ? "" : colon + 1;
+    size_t digits = strspn(port, "0123456789");
+    if (digits == 0 || digits > 5 || port[digits] != '\0' || strtol(port, NULL, 10) > 65535)
+        return "does not end in :PORT, from 0 to 65535";
     size_t host = (size_t)(colon - address);
     if (host == 0) return "names no host before the port";
     if (address[0] == '[' && address[host - 1] == ']')
@@ -143,22 +139,6 @@ static const char *origin_fault(const char *origin)
     return star != NULL && strchr(star + 1, '*') != NULL ? "has more than one *" : NULL;
 }
 
-/* Origins whose pages may send requests, and host names that requests may ask for. */
-static void check_origins_and_hosts(struct check *c)
-{
-    const struct config_strings *origins = &c->config->server.allowed_origins;
-    const struct config_strings *hosts = &c->config->server.allowed_hosts;
-    struct host host;
-    for (size_t i = 0; i < origins->len; i++) {
-        const char *fault = origin_fault(origins->v[i]);
-        if (fault != NULL) complain(c, "server.allowed_origins", "%s %s", origins->v[i], fault);
-    }
-    for (size_t i = 0; i < hosts->len; i++)
-        if (strcmp(hosts->v[i], "*") != 0 && !host_parse_listed(hosts->v[i], &host))
-            complain(c, "server.allowed_hosts", "%s is no host name or address: write it without scheme and path",
-                     hosts->v[i]);
-}
-
 static void check_server(struct check *c)
 {
     const struct config_server *server = &c->config->server;
@@ -178,7 +158,16 @@ static void check_server(struct check *c)
     if (server->default_model != NULL && config_resolve_model(c->config, server->default_model) == NULL)
         complain(c, "server.default_model", "there is no model '%s'", server->default_model);
     check_file(c, "server.api_keys_file", server->api_keys_file);
-    check_origins_and_hosts(c);
+    /* Origins whose pages may send requests, and host names that requests may ask for. */
+    for (size_t i = 0; i < server->allowed_origins.len; i++) {
+        const char *origin = server->allowed_origins.v[i], *why = origin_fault(origin);
+        if (why != NULL) complain(c, "server.allowed_origins", "%s %s", origin, why);
+    }
+    struct host host;
+    for (size_t i = 0; i < server->allowed_hosts.len; i++)
+        if (strcmp(server->allowed_hosts.v[i], "*") != 0 && !host_parse_listed(server->allowed_hosts.v[i], &host))
+            complain(c, "server.allowed_hosts", "%s is no host name or address: write it without scheme and path",
+                     server->allowed_hosts.v[i]);
     if (server->isolate_keys == CONFIG_TRUE && server->api_keys_file == NULL)
         complain(c, "server.isolate_keys", "needs server.api_keys_file, the keys whose owners are kept apart");
     check_file(c, "server.tls_cert", server->tls_cert);

@@ -59,19 +59,6 @@ bool config_is_set(const struct config_note *notes, const char *pattern)
     return notes[config_row_index(config_row_find(pattern))].set;
 }
 
-/* Defaults that depend on other keys. */
-static void derive_defaults(struct config_model *model)
-{
-    if (model->n_seq_max == 0) model->n_seq_max = 1;
-    if (!config_is_set(model->notes, "models.*.incremental_cache"))
-        model->incremental_cache = !model->system_prompt_cache;
-    if (!config_is_set(model->notes, "models.*.n_ubatch")) {
-        set_default(config_row_find("models.*.n_ubatch"), model);
-        if (model->mmproj != NULL) model->n_ubatch = 2048;
-        if (model->n_ubatch > model->n_batch) model->n_ubatch = model->n_batch;
-    }
-}
-
 /* Spells the values for hearth_config_get() beforehand, so that a query changes nothing. */
 static void write_texts(void *owner, bool in_model, struct config_note *notes)
 {
@@ -108,8 +95,17 @@ static void derive_and_spell(struct hearth_config *config)
 {
     write_texts(config, false, config->notes);
     for (size_t i = 0; i < config->n_models; i++) {
-        derive_defaults(&config->models[i]);
-        write_texts(&config->models[i], true, config->models[i].notes);
+        struct config_model *model = &config->models[i];
+        /* Defaults that depend on other keys. */
+        if (model->n_seq_max == 0) model->n_seq_max = 1;
+        if (!config_is_set(model->notes, "models.*.incremental_cache"))
+            model->incremental_cache = !model->system_prompt_cache;
+        if (!config_is_set(model->notes, "models.*.n_ubatch")) {
+            set_default(config_row_find("models.*.n_ubatch"), model);
+            if (model->mmproj != NULL) model->n_ubatch = 2048;
+            if (model->n_ubatch > model->n_batch) model->n_ubatch = model->n_batch;
+        }
+        write_texts(model, true, model->notes);
     }
 }
 
@@ -338,18 +334,6 @@ static void release_target(struct target *t)
     free(t->model);
 }
 
-static void unknown_key(struct config_faults *faults, const char *key, const struct target *t)
-{
-    struct config_location location = {"", 0, key};
-    struct buf nearest = {0};
-    config_put_nearest(&nearest, t->pattern);
-    if (config_is_section(t->pattern))
-        config_fault(faults, HEARTH_INVALID, location, "is a section: name a key in it");
-    else
-        config_fault(faults, HEARTH_INVALID, location, "unknown key; the nearest known one is %s", nearest.v);
-    buf_release(&nearest);
-}
-
 static void set_value(struct hearth_config *draft, const struct target *t, const char *value,
                       struct config_faults *faults, const char *key)
 {
@@ -381,10 +365,17 @@ int hearth_config_set(hearth_config *config, const char *key, const char *value,
     struct target t = find_target(key);
     struct buf shown = {0};
     text_put_shown(key, strlen(key), &shown);
-    if (t.row == NULL)
-        unknown_key(&faults, shown.v, &t);
-    else
+    struct config_location location = {"", 0, shown.v};
+    if (t.row != NULL) {
         set_value(draft, &t, value, &faults, shown.v);
+    } else if (config_is_section(t.pattern)) {
+        config_fault(&faults, HEARTH_INVALID, location, "is a section: name a key in it");
+    } else {
+        struct buf nearest = {0};
+        config_put_nearest(&nearest, t.pattern);
+        config_fault(&faults, HEARTH_INVALID, location, "unknown key; the nearest known one is %s", nearest.v);
+        buf_release(&nearest);
+    }
     buf_release(&shown);
     release_target(&t);
     return commit_draft(config, draft, faults.code);

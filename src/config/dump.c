@@ -22,25 +22,6 @@ static void start_line(const struct dump *d, int indent)
     buf_printf(d->out, "%s%*s", d->margin, indent, "");
 }
 
-/* Writes the headings of the sections that `key` is in and `before` is not, and returns the rest of the name: for
- * "tiers.disk.path" after "tiers.ram.quota_mb" it writes "disk:". */
-static const char *put_headings(const struct dump *d, const char *key, const char *before, int *indent)
-{
-    *indent = d->indent;
-    bool open = true;
-    for (const char *dot; (dot = strchr(key, '.')) != NULL; key = dot + 1, *indent += 2) {
-        size_t len = (size_t)(dot - key) + 1;
-        open = open && !strncmp(key, before, len);
-        if (open) {
-            before += len;
-            continue;
-        }
-        start_line(d, *indent);
-        buf_printf(d->out, "%.*s:\n", (int)len - 1, key);
-    }
-    return key;
-}
-
 /* A derived value is written as a comment unless it was set: read back as a set value, it would no longer depend on
  * other keys. */
 static void put_rows(const struct dump *d, const char *prefix, const void *owner, const struct config_note *notes)
@@ -49,9 +30,21 @@ static void put_rows(const struct dump *d, const char *prefix, const void *owner
     for (size_t i = 0; i < config_n_rows; i++) {
         const struct config_row *row = &config_rows[i];
         if (strncmp(row->path, prefix, strlen(prefix))) continue;
-        const char *key = row->path + strlen(prefix);
-        int indent;
-        const char *name = put_headings(d, key, before, &indent);
+        const char *key = row->path + strlen(prefix), *name = key;
+        /* The headings of the sections that it is in and the key before it is not: for "tiers.disk.path" after
+         * "tiers.ram.quota_mb", "disk:". */
+        int indent = d->indent;
+        bool open = true;
+        for (const char *dot; (dot = strchr(name, '.')) != NULL; name = dot + 1, indent += 2) {
+            size_t len = (size_t)(dot - name) + 1;
+            open = open && !strncmp(name, before, len);
+            if (open) {
+                before += len;
+                continue;
+            }
+            start_line(d, indent);
+            buf_printf(d->out, "%.*s:\n", (int)len - 1, name);
+        }
         if (d->with_comments) {
             start_line(d, indent);
             buf_printf(d->out, "# %s\n", row->meaning);
@@ -217,24 +210,6 @@ static void put_roff(struct buf *out, const char *text)
     }
 }
 
-static void put_man_row(struct buf *out, const struct config_row *row)
-{
-    const char *star = strchr(row->path, '*');
-    struct buf expected = {0};
-    buf_puts(out, ".TP\n.B ");
-    if (star != NULL) buf_printf(out, "%.*sNAME%s", (int)(star - row->path), row->path, star + 1);
-    if (star == NULL) buf_puts(out, row->path);
-    buf_puts(out, "\n\\&"); /* a line that begins with a dot or a quote would be a command */
-    put_roff(out, row->meaning);
-    buf_puts(out, "\n.br\n(");
-    value_put_expected(row, &expected);
-    put_roff(out, buf_text(&expected));
-    buf_puts(out, "; default ");
-    put_roff(out, row->default_value);
-    buf_puts(out, ")\n");
-    buf_release(&expected);
-}
-
 char *hearth_config_man(void)
 {
     struct buf out = {0};
@@ -243,9 +218,24 @@ char *hearth_config_man(void)
     for (size_t s = 0; s < CONFIG_SECTIONS; s++) {
         const struct config_section *section = &config_sections[s];
         buf_printf(&out, ".SH \"KEYS OF %s\"\n%s\n", section->name, section->meaning);
-        for (size_t i = 0; i < config_n_rows; i++)
-            if (!strncmp(config_rows[i].path, section->prefix, strlen(section->prefix)))
-                put_man_row(&out, &config_rows[i]);
+        for (size_t i = 0; i < config_n_rows; i++) {
+            const struct config_row *row = &config_rows[i];
+            if (strncmp(row->path, section->prefix, strlen(section->prefix))) continue;
+            const char *star = strchr(row->path, '*');
+            struct buf expected = {0};
+            buf_puts(&out, ".TP\n.B ");
+            if (star != NULL) buf_printf(&out, "%.*sNAME%s", (int)(star - row->path), row->path, star + 1);
+            if (star == NULL) buf_puts(&out, row->path);
+            buf_puts(&out, "\n\\&"); /* a line that begins with a dot or a quote would be a command */
+            put_roff(&out, row->meaning);
+            buf_puts(&out, "\n.br\n(");
+            value_put_expected(row, &expected);
+            put_roff(&out, buf_text(&expected));
+            buf_puts(&out, "; default ");
+            put_roff(&out, row->default_value);
+            buf_puts(&out, ")\n");
+            buf_release(&expected);
+        }
     }
     buf_puts(&out, ".SH SEE ALSO\n.BR hearth (1)\n");
     return buf_take(&out);

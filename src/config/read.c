@@ -54,14 +54,6 @@ static bool same_key(const struct node *a, const struct node *b, bool fold)
     return true;
 }
 
-/* The line of an earlier entry with the same key; 0 if there is none. Maps are short (see yaml_node.c). */
-static int earlier_line(const struct node *map, size_t entry, bool fold)
-{
-    for (size_t i = 0; i < entry; i += 2)
-        if (same_key(&map->v[i], &map->v[entry], fold)) return map->v[i].line;
-    return 0;
-}
-
 static void read_section(struct reader *r, const struct key_position *here, const struct node *map);
 
 static void read_key(struct reader *r, const struct key_position *here, const struct node *key,
@@ -91,17 +83,6 @@ static void read_key(struct reader *r, const struct key_position *here, const st
     }
 }
 
-static void read_model(struct reader *r, const char *path, const struct node *key, const struct node *value)
-{
-    const char *fault = config_name_fault(r->config, key->text, key->len);
-    if (fault != NULL) {
-        config_fault(r->faults, HEARTH_INVALID, location_at(r, key->line, path), "%s", fault);
-        return;
-    }
-    struct key_position below = {"models.*", path, config_declare_model(r->config, key->text)};
-    read_key(r, &below, key, value);
-}
-
 /* Recurses into sections; node_parse() limits the depth. */
 static void read_section(struct reader *r, const struct key_position *here, const struct node *map)
 {
@@ -114,14 +95,18 @@ static void read_section(struct reader *r, const struct key_position *here, cons
         }
         char *path = child_path(here->path, key, !names);
         char *pattern = child_path(here->pattern, key, true);
-        int line = earlier_line(map, i, !names);
-        struct key_position below = {pattern, path, here->model};
+        int line = 0; /* of an earlier entry with the same key; maps are short (see yaml_node.c) */
+        for (size_t k = 0; k < i && line == 0; k += 2)
+            if (same_key(&map->v[k], key, !names)) line = map->v[k].line;
+        const char *fault = names ? config_name_fault(r->config, key->text, key->len) : NULL;
         if (line > 0) {
             config_fault(r->faults, HEARTH_INVALID, location_at(r, key->line, path),
                          "stands here a second time, after line %d", line);
-        } else if (names) {
-            read_model(r, path, key, &map->v[i + 1]);
+        } else if (fault != NULL) {
+            config_fault(r->faults, HEARTH_INVALID, location_at(r, key->line, path), "%s", fault);
         } else {
+            struct key_position below = {pattern, path, here->model};
+            if (names) below = (struct key_position){"models.*", path, config_declare_model(r->config, key->text)};
             read_key(r, &below, key, &map->v[i + 1]);
         }
         free(pattern);

@@ -81,25 +81,20 @@ static bool read_bool(const struct config_row *row, const struct node *node, voi
     return true;
 }
 
-static bool read_int(const struct config_row *row, const struct node *node, void *field, struct buf *why)
-{
-    const char *text = plain_scalar(node);
-    int64_t value = 0;
-    bool null = row->null_ok && node_is_null(node);
-    if (!null && (text == NULL || !text_to_int(text, &value))) return refuse(row, node, why);
-    if (!null && ((double)value < row->min || (double)value > row->max)) return refuse(row, node, why);
-    *(int64_t *)field = value;
-    return true;
-}
-
 static bool read_number(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     const char *text = plain_scalar(node);
-    double value = NAN;
-    bool null = row->null_ok && node_is_null(node);
-    if (!null && (text == NULL || !text_to_number(text, &value))) return refuse(row, node, why);
+    const bool is_whole = row->type == CONFIG_INT, null = row->null_ok && node_is_null(node);
+    int64_t whole = 0;
+    double number = NAN;
+    if (!null && (text == NULL || !(is_whole ? text_to_int(text, &whole) : text_to_number(text, &number))))
+        return refuse(row, node, why);
+    const double value = is_whole ? (double)whole : number;
     if (!null && (value < row->min || value > row->max)) return refuse(row, node, why);
-    *(double *)field = value;
+    if (is_whole)
+        *(int64_t *)field = whole;
+    else
+        *(double *)field = number;
     return true;
 }
 
@@ -150,33 +145,20 @@ static const char *find_choice(const char *choices, const char *text, size_t *le
     }
 }
 
-static bool read_enum(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+static bool read_choice(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     size_t len;
     const char *text = scalar(node);
     const char *choice = text == NULL ? NULL : find_choice(row->choices, text, &len);
     if (choice == NULL) return refuse(row, node, why);
+    if (row->type == CONFIG_NAME) {
+        value_release(row, field);
+        *(char **)field = mem_strndup(choice, len);
+        return true;
+    }
     int before = 0;
     for (const char *c = row->choices; c < choice; c++) before += *c == '|';
     *(int *)field = before;
-    return true;
-}
-
-static void put_choice(const struct config_row *row, int place, struct buf *out)
-{
-    const char *choice = row->choices;
-    for (; place > 0; place--) choice = strchr(choice, '|') + 1;
-    buf_append(out, choice, strcspn(choice, "|"));
-}
-
-static bool read_name(const struct config_row *row, const struct node *node, void *field, struct buf *why)
-{
-    size_t len;
-    const char *text = scalar(node);
-    const char *choice = text == NULL ? NULL : find_choice(row->choices, text, &len);
-    if (choice == NULL) return refuse(row, node, why);
-    value_release(row, field);
-    *(char **)field = mem_strndup(choice, len);
     return true;
 }
 
@@ -295,26 +277,22 @@ static bool read_object(const struct config_row *row, const struct node *node, v
 bool value_read(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     static bool (*const readers[])(const struct config_row *, const struct node *, void *, struct buf *) = {
-        [CONFIG_BOOL] = read_bool,      [CONFIG_INT] = read_int,       [CONFIG_NUMBER] = read_number,
+        [CONFIG_BOOL] = read_bool,      [CONFIG_INT] = read_number,    [CONFIG_NUMBER] = read_number,
         [CONFIG_SECONDS] = read_number, [CONFIG_PATH] = read_text,     [CONFIG_TEXT] = read_text,
-        [CONFIG_ENUM] = read_enum,      [CONFIG_NAME] = read_name,     [CONFIG_STRINGS] = read_strings,
+        [CONFIG_ENUM] = read_choice,    [CONFIG_NAME] = read_choice,   [CONFIG_STRINGS] = read_strings,
         [CONFIG_LORAS] = read_loras,    [CONFIG_OBJECT] = read_object,
     };
     return readers[row->type](row, node, field, why);
 }
 
-static bool is_wrapped(const char *text, size_t len)
-{
-    static const char *const pairs[] = {"[]", "{}", "\"\"", "''"};
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
-        if (len >= 2 && text[0] == pairs[i][0] && text[len - 1] == pairs[i][1]) return true;
-    return false;
-}
-
 bool value_read_text(const struct config_row *row, const char *text, void *field, struct buf *why)
 {
+    static const char *const pairs[] = {"[]", "{}", "\"\"", "''"};
     size_t len = strlen(text);
-    if (!is_wrapped(text, len)) {
+    bool is_wrapped = false;
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        is_wrapped = is_wrapped || (len >= 2 && text[0] == pairs[i][0] && text[len - 1] == pairs[i][1]);
+    if (!is_wrapped) {
         struct node node = {.kind = NODE_SCALAR, .text = (char *)(uintptr_t)text, .len = len, .plain = true};
         return value_read(row, &node, field, why);
     }
@@ -346,21 +324,6 @@ void value_release(const struct config_row *row, void *field)
     }
 }
 
-static struct config_strings copy_strings(const struct config_strings *from)
-{
-    struct config_strings list = {mem_alloc(from->len * sizeof *list.v), from->len};
-    for (size_t i = 0; i < list.len; i++) list.v[i] = mem_strdup(from->v[i]);
-    return list;
-}
-
-static struct config_loras copy_loras(const struct config_loras *from)
-{
-    struct config_loras list = {mem_alloc(from->len * sizeof *list.v), from->len};
-    for (size_t i = 0; i < list.len; i++)
-        list.v[i] = (struct config_lora){mem_strdup(from->v[i].path), from->v[i].scale};
-    return list;
-}
-
 void value_copy(const struct config_row *row, void *to, const void *from)
 {
     switch (row->type) {
@@ -383,12 +346,21 @@ void value_copy(const struct config_row *row, void *to, const void *from)
     case CONFIG_OBJECT:
         *(char **)to = mem_strdup(*(char *const *)from);
         break;
-    case CONFIG_STRINGS:
-        *(struct config_strings *)to = copy_strings(from);
+    case CONFIG_STRINGS: {
+        const struct config_strings *list = from;
+        struct config_strings copy = {mem_alloc(list->len * sizeof *copy.v), list->len};
+        for (size_t i = 0; i < copy.len; i++) copy.v[i] = mem_strdup(list->v[i]);
+        *(struct config_strings *)to = copy;
         break;
-    case CONFIG_LORAS:
-        *(struct config_loras *)to = copy_loras(from);
+    }
+    case CONFIG_LORAS: {
+        const struct config_loras *list = from;
+        struct config_loras copy = {mem_alloc(list->len * sizeof *copy.v), list->len};
+        for (size_t i = 0; i < copy.len; i++)
+            copy.v[i] = (struct config_lora){mem_strdup(list->v[i].path), list->v[i].scale};
+        *(struct config_loras *)to = copy;
         break;
+    }
     }
 }
 
@@ -411,25 +383,22 @@ static void put_text(const struct style *style, const char *text, struct buf *ou
         buf_puts(out, text);
 }
 
-static void put_strings(const struct style *style, const struct config_strings *list, struct buf *out)
+static void put_list(const struct config_row *row, const void *field, const struct style *style, struct buf *out)
 {
+    const struct config_strings *strings = field;
+    const struct config_loras *loras = field;
+    const bool has_strings = row->type == CONFIG_STRINGS;
     buf_puts(out, style->open);
-    for (size_t i = 0; i < list->len; i++) {
+    for (size_t i = 0; i < (has_strings ? strings->len : loras->len); i++) {
         buf_puts(out, i == 0 ? "" : style->comma);
-        put_text(style, list->v[i], out);
-    }
-    buf_puts(out, style->close);
-}
-
-static void put_loras(const struct style *style, const struct config_loras *list, struct buf *out)
-{
-    buf_puts(out, style->open);
-    for (size_t i = 0; i < list->len; i++) {
-        buf_puts(out, i == 0 ? "" : style->comma);
+        if (has_strings) {
+            put_text(style, strings->v[i], out);
+            continue;
+        }
         buf_puts(out, "{path: ");
-        text_put_yaml(list->v[i].path, out);
+        text_put_yaml(loras->v[i].path, out);
         buf_puts(out, ", scale: ");
-        text_put_number(list->v[i].scale, out);
+        text_put_number(loras->v[i].scale, out);
         buf_puts(out, "}");
     }
     buf_puts(out, style->close);
@@ -437,6 +406,7 @@ static void put_loras(const struct style *style, const struct config_loras *list
 
 static void put_value(const struct config_row *row, const void *field, const struct style *style, struct buf *out)
 {
+    const char *choice = row->choices;
     switch (row->type) {
     case CONFIG_BOOL:
         buf_puts(out, *(const bool *)field ? "true" : "false");
@@ -453,17 +423,16 @@ static void put_value(const struct config_row *row, const void *field, const str
         put_text(style, *(char *const *)field, out);
         break;
     case CONFIG_ENUM:
-        put_choice(row, *(const int *)field, out);
+        for (int place = *(const int *)field; place > 0; place--) choice = strchr(choice, '|') + 1;
+        buf_append(out, choice, strcspn(choice, "|"));
         break;
     case CONFIG_NAME:
     case CONFIG_OBJECT: /* JSON is YAML */
         buf_puts(out, *(char *const *)field);
         break;
     case CONFIG_STRINGS:
-        put_strings(style, field, out);
-        break;
     case CONFIG_LORAS:
-        put_loras(style, field, out);
+        put_list(row, field, style, out);
         break;
     }
 }

@@ -41,29 +41,6 @@ static bool next_event(struct parse *p, yaml_event_t *event)
     return yaml_fault(p, line, p->yaml.problem == NULL ? "out of memory" : p->yaml.problem);
 }
 
-static bool has_tag(const yaml_event_t *event)
-{
-    switch (event->type) {
-    case YAML_SCALAR_EVENT:
-        return event->data.scalar.tag != NULL;
-    case YAML_SEQUENCE_START_EVENT:
-        return event->data.sequence_start.tag != NULL;
-    case YAML_MAPPING_START_EVENT:
-        return event->data.mapping_start.tag != NULL;
-    default:
-        return false;
-    }
-}
-
-static struct node *add_item(struct node *parent)
-{
-    if ((parent->n & (parent->n - 1)) == 0)
-        parent->v = mem_grow(parent->v, parent->n == 0 ? 1 : 2 * parent->n, sizeof *parent->v);
-    struct node *item = &parent->v[parent->n++];
-    *item = (struct node){0};
-    return item;
-}
-
 static bool read_node(struct parse *p, const yaml_event_t *event, int depth, struct node *node);
 
 static bool read_items(struct parse *p, int depth, struct node *parent)
@@ -75,9 +52,16 @@ static bool read_items(struct parse *p, int depth, struct node *parent)
             yaml_event_delete(&event);
             return true;
         }
-        bool ok = parent->n < MAX_ITEMS
-                      ? read_node(p, &event, depth, add_item(parent))
-                      : yaml_fault(p, event.start_mark.line + 1, "too many entries for a configuration");
+        bool ok;
+        if (parent->n < MAX_ITEMS) {
+            if ((parent->n & (parent->n - 1)) == 0)
+                parent->v = mem_grow(parent->v, parent->n == 0 ? 1 : 2 * parent->n, sizeof *parent->v);
+            struct node *item = &parent->v[parent->n++];
+            *item = (struct node){0};
+            ok = read_node(p, &event, depth, item);
+        } else {
+            ok = yaml_fault(p, event.start_mark.line + 1, "too many entries for a configuration");
+        }
         yaml_event_delete(&event);
         if (!ok) return false;
     }
@@ -88,7 +72,11 @@ static bool read_node(struct parse *p, const yaml_event_t *event, int depth, str
 {
     size_t line = event->start_mark.line + 1;
     node->line = (int)line;
-    if (has_tag(event)) return yaml_fault(p, line, "YAML tags (!…) are not supported: remove it");
+    const yaml_char_t *tag = event->type == YAML_SCALAR_EVENT           ? event->data.scalar.tag
+                             : event->type == YAML_SEQUENCE_START_EVENT ? event->data.sequence_start.tag
+                             : event->type == YAML_MAPPING_START_EVENT  ? event->data.mapping_start.tag
+                                                                        : NULL;
+    if (tag != NULL) return yaml_fault(p, line, "YAML tags (!…) are not supported: remove it");
     if (depth >= MAX_DEPTH) return yaml_fault(p, line, "nested too deeply for a configuration");
     switch (event->type) {
     case YAML_SCALAR_EVENT:

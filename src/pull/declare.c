@@ -41,20 +41,14 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-static bool has_alias(const hearth_config *config, const char *model, const char *name)
-{
-    char *key = mem_format("models.%s.aliases", model);
-    bool has = has_word(hearth_config_get(config, key), name);
-    free(key);
-    return has;
-}
-
 const char *pull_find_declared(const hearth_config *config, const char *name)
 {
     const char *declared, *by_alias = NULL;
     for (size_t i = 0; (declared = hearth_config_model(config, i)) != NULL; i++) {
         if (strcmp(declared, name) == 0) return declared;
-        if (by_alias == NULL && has_alias(config, declared, name)) by_alias = declared;
+        char *key = mem_format("models.%s.aliases", declared);
+        if (by_alias == NULL && has_word(hearth_config_get(config, key), name)) by_alias = declared;
+        free(key);
     }
     return by_alias;
 }
@@ -94,14 +88,6 @@ int pull_declare_on_demand(hearth_config *config, const char *folder, const stru
 
 /* ---- All of them ---- */
 
-static bool has_path(const hearth_config *config, const char *name)
-{
-    char *key = mem_format("models.%s.path", name);
-    bool has = hearth_config_get(config, key) != NULL;
-    free(key);
-    return has;
-}
-
 static void leave_out(void *ud, const char *name, const char *why)
 {
     (void)ud;
@@ -122,7 +108,10 @@ static void declare_found(void *ud, const struct pull_model *model)
     hearth_error error;
     const char *other = pull_find_declared(d->config, model->name);
     bool has_section = other != NULL && strcmp(other, model->name) == 0;
-    if (has_section && has_path(d->config, model->name)) return;
+    char *key = mem_format("models.%s.path", model->name);
+    bool has_path = has_section && hearth_config_get(d->config, key) != NULL;
+    free(key);
+    if (has_path) return;
     if (other != NULL && !has_section) {
         log_event(LOG_WARN, "model", "left out: it was pulled, and its name is another model's alias",
                   log_str("model", model->name), log_str("alias_of", other));

@@ -84,37 +84,28 @@ static struct pull_binding binding_of(const struct pull_file *file)
     return (struct pull_binding){file->size, file->has_sha ? file->sha : NULL, file->etag};
 }
 
-static int64_t now_ns(void)
-{
-    return clock_now(clock_monotonic());
-}
-
 /* ---- Reports ---- */
-
-static void measure(struct meter *meter, int64_t done, int64_t now)
-{
-    double seconds = clock_to_ms(now - meter->measured) / 1e3;
-    if (meter->measured == 0 || done < meter->done) {
-        meter->measured = now;
-        meter->done = done;
-    } else if (seconds * 1e3 >= RATE_MS) {
-        double rate = (double)(done - meter->done) / seconds;
-        meter->rate = meter->rate > 0 ? 0.7 * meter->rate + 0.3 * rate : rate;
-        meter->measured = now;
-        meter->done = done;
-    }
-}
 
 /* HEARTH_CANCELLED where the pull is not to go on. */
 static int report(struct download *d, int64_t done, bool checking, hearth_error *error)
 {
-    int64_t now = now_ns();
-    measure(&d->meter, done, now);
+    int64_t now = clock_now(clock_monotonic());
+    struct meter *meter = &d->meter;
+    double seconds = clock_to_ms(now - meter->measured) / 1e3;
+    bool begins = meter->measured == 0 || done < meter->done;
+    if (!begins && seconds * 1e3 >= RATE_MS) {
+        double rate = (double)(done - meter->done) / seconds;
+        meter->rate = meter->rate > 0 ? 0.7 * meter->rate + 0.3 * rate : rate;
+    }
+    if (begins || seconds * 1e3 >= RATE_MS) {
+        meter->measured = now;
+        meter->done = done;
+    }
     bool is_end = done == d->file->size;
     int rc = pull_web_check(&d->how->web, error);
-    bool is_due = is_end || now - d->meter.reported >= clock_from_ms(REPORT_MS);
+    bool is_due = is_end || now - meter->reported >= clock_from_ms(REPORT_MS);
     if (rc != HEARTH_OK || d->how->report == NULL || !is_due) return rc;
-    d->meter.reported = now;
+    meter->reported = now;
     struct pull_progress progress = {.file = d->file->name,
                                      .index = d->how->index,
                                      .n_files = d->how->n_files,
@@ -122,7 +113,7 @@ static int report(struct download *d, int64_t done, bool checking, hearth_error 
                                      .checking = checking,
                                      .done = done,
                                      .total = d->file->size,
-                                     .rate = d->meter.rate};
+                                     .rate = meter->rate};
     d->how->report(d->how->ud, &progress);
     return HEARTH_OK;
 }
@@ -156,19 +147,16 @@ static int judge_probe(struct pull_file *file, const struct pull_head *head, con
     return HEARTH_OK;
 }
 
-static int probe_local(struct pull_file *file, hearth_error *error)
-{
-    struct stat is;
-    if (stat(file->source, &is) != 0)
-        return error_set(error, HEARTH_NOT_FOUND, "cannot read %s: %s", file->source, strerror(errno));
-    if (!S_ISREG(is.st_mode)) return error_set(error, HEARTH_INVALID, "%s is not a file", file->source);
-    file->size = is.st_size;
-    return HEARTH_OK;
-}
-
 int pull_probe(struct pull_file *file, const struct pull_how *how, hearth_error *error)
 {
-    if (file->is_local) return probe_local(file, error);
+    if (file->is_local) {
+        struct stat is;
+        if (stat(file->source, &is) != 0)
+            return error_set(error, HEARTH_NOT_FOUND, "cannot read %s: %s", file->source, strerror(errno));
+        if (!S_ISREG(is.st_mode)) return error_set(error, HEARTH_INVALID, "%s is not a file", file->source);
+        file->size = is.st_size;
+        return HEARTH_OK;
+    }
     struct pull_request request = {.web = &how->web, .url = file->source, .range = "0-0", .take = take_probe};
     int rc = pull_web_get(&request, error);
     if (rc == HEARTH_OK) rc = judge_probe(file, &request.head, request.at.origin, error);
@@ -221,26 +209,6 @@ static bool write_at(const struct download *d, const char *bytes, size_t len, in
     return true;
 }
 
-/* A source may send more than it has said, or not say how much it will send. */
-static bool keeps_room(struct download *d, size_t len, hearth_error *error)
-{
-    d->unchecked += (int64_t)len;
-    if (d->unchecked < SPARE / 2) return true;
-    d->unchecked = 0;
-    return pull_check_space(d->place->fd, 0, error) == HEARTH_OK;
-}
-
-/* Enters the pieces that are whole. Their bytes are synced first, or a loss of power would leave entries without. */
-static bool enter_pieces(struct task *task, hearth_error *error)
-{
-    struct download *d = task->download;
-    while (task->piece < d->journal.n && pull_piece_end(&d->journal, task->piece) <= task->at) {
-        if (fdatasync(d->fd) != 0) return fail_part(d, error) == HEARTH_OK;
-        if (pull_journal_enter(&d->journal, task->piece++, error) != HEARTH_OK) return false;
-    }
-    return true;
-}
-
 /* The file at the source is another one than was probed: all is begun anew. */
 static bool note_change(struct task *task)
 {
@@ -288,11 +256,23 @@ static bool take_body(struct pull_request *request, const char *bytes, size_t le
     task->judged = true;
     if (task->end >= 0 && (int64_t)len > task->end - task->at)
         return refuse_head(task, "sends more bytes than it has said");
-    if (!keeps_room(d, len, &request->error) || !write_at(d, bytes, len, task->at, &request->error)) return false;
+    /* A source may send more than it has said, or not say how much it will send. */
+    d->unchecked += (int64_t)len;
+    if (d->unchecked >= SPARE / 2) {
+        d->unchecked = 0;
+        if (pull_check_space(d->place->fd, 0, &request->error) != HEARTH_OK) return false;
+    }
+    if (!write_at(d, bytes, len, task->at, &request->error)) return false;
     task->at += (int64_t)len;
     task->fresh += (int64_t)len;
     d->done += (int64_t)len;
-    return !d->in_ranges || enter_pieces(task, &request->error);
+    /* The pieces that are whole are entered. Their bytes are synced first, or a loss of power would leave entries
+     * without. */
+    while (d->in_ranges && task->piece < d->journal.n && pull_piece_end(&d->journal, task->piece) <= task->at) {
+        if (fdatasync(d->fd) != 0) return fail_part(d, &request->error) == HEARTH_OK;
+        if (pull_journal_enter(&d->journal, task->piece++, &request->error) != HEARTH_OK) return false;
+    }
+    return true;
 }
 
 /* ---- Tasks ---- */
@@ -330,27 +310,14 @@ static int start(struct task *task, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* Starts what is not running. *any: something is running, or will. */
-static int start_tasks(struct download *d, bool *any, hearth_error *error)
-{
-    int rc = HEARTH_OK;
-    *any = false;
-    for (int i = 0; i < d->n_tasks && rc == HEARTH_OK; i++) {
-        struct task *task = &d->tasks[i];
-        if (!task->wanted && d->in_ranges) assign(task);
-        *any = *any || task->wanted;
-        if (task->wanted && !task->running && task->not_before <= now_ns()) rc = start(task, error);
-    }
-    return rc;
-}
-
 static int note_failure(struct task *task, const hearth_error *error)
 {
     struct download *d = task->download;
     task->failures = task->fresh >= FRESH_ENOUGH ? 1 : task->failures + 1;
     task->fresh = 0;
     if (task->failures > d->how->web.retries) return (int)error->code;
-    task->not_before = now_ns() + clock_from_ms((int64_t)(pull_request_pause(&task->request, task->failures) * 1e3));
+    task->not_before = clock_now(clock_monotonic()) +
+                       clock_from_ms((int64_t)(pull_request_pause(&task->request, task->failures) * 1e3));
     if (d->in_ranges) return HEARTH_OK;
     task->at = d->done = 0;
     return ftruncate(d->fd, 0) == 0 ? HEARTH_OK : (int)error->code;
@@ -398,10 +365,16 @@ static int take_ends(struct download *d, hearth_error *error)
 
 static int run_tasks(struct download *d, hearth_error *error)
 {
-    bool any = true;
     int running, rc = HEARTH_OK;
     while (rc == HEARTH_OK && !d->changed) {
-        rc = start_tasks(d, &any, error);
+        bool any = false; /* something is running, or will */
+        for (int i = 0; i < d->n_tasks && rc == HEARTH_OK; i++) {
+            struct task *task = &d->tasks[i];
+            if (!task->wanted && d->in_ranges) assign(task);
+            any = any || task->wanted;
+            if (task->wanted && !task->running && task->not_before <= clock_now(clock_monotonic()))
+                rc = start(task, error);
+        }
         if (rc != HEARTH_OK || !any) break;
         curl_multi_perform(d->multi, &running);
         rc = take_ends(d, error);
@@ -419,15 +392,6 @@ static int64_t size_of_part(const struct download *d)
     return fstat(d->fd, &is) == 0 && S_ISREG(is.st_mode) ? is.st_size : -1;
 }
 
-static int open_part(struct download *d, hearth_error *error)
-{
-    d->fd = openat(d->place->fd, d->part, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
-    if (d->fd < 0) return fail_part(d, error);
-    if (size_of_part(d) >= 0) return HEARTH_OK;
-    errno = EINVAL;
-    return fail_part(d, error);
-}
-
 static int open_journal(struct download *d, hearth_error *error)
 {
     struct pull_binding binding = binding_of(d->file);
@@ -437,19 +401,6 @@ static int open_journal(struct download *d, hearth_error *error)
         rc = fail_part(d, error);
     d->done = rc == HEARTH_OK ? pull_journal_bytes(&d->journal) : 0;
     return rc;
-}
-
-static void close_tasks(struct download *d)
-{
-    for (int i = 0; i < d->n_tasks; i++) {
-        if (d->tasks[i].running) curl_multi_remove_handle(d->multi, d->tasks[i].request.curl);
-        pull_request_release(&d->tasks[i].request);
-    }
-    if (d->multi != NULL) curl_multi_cleanup(d->multi);
-    free(d->tasks);
-    d->multi = NULL;
-    d->tasks = NULL;
-    d->n_tasks = 0;
 }
 
 /* Fetches the file's bytes into the part, as it was when it was probed. */
@@ -472,7 +423,15 @@ static int fetch_once(struct download *d, hearth_error *error)
         d->tasks[0].wanted = !d->in_ranges;
         rc = run_tasks(d, error);
         if (rc == HEARTH_OK && !d->changed && !d->in_ranges) d->file->size = d->tasks[0].at;
-        close_tasks(d);
+        for (int i = 0; i < d->n_tasks; i++) {
+            if (d->tasks[i].running) curl_multi_remove_handle(d->multi, d->tasks[i].request.curl);
+            pull_request_release(&d->tasks[i].request);
+        }
+        curl_multi_cleanup(d->multi);
+        free(d->tasks);
+        d->multi = NULL;
+        d->tasks = NULL;
+        d->n_tasks = 0;
     }
     if (d->in_ranges) pull_journal_close(&d->journal);
     return rc;
@@ -570,7 +529,10 @@ int pull_download(struct pull_file *file, const struct pull_place *place, const 
     uint8_t sha[SHA256_BYTES] = {0};
     d.part = part_of(file);
     d.journal_name = journal_of(file);
-    int rc = open_part(&d, error);
+    d.fd = openat(place->fd, d.part, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
+    bool is_file = d.fd >= 0 && size_of_part(&d) >= 0;
+    if (d.fd >= 0 && !is_file) errno = EINVAL;
+    int rc = is_file ? HEARTH_OK : fail_part(&d, error);
     if (rc == HEARTH_OK) rc = file->is_local ? copy_local(&d, error) : fetch(&d, error);
     if (rc == HEARTH_OK) rc = digest(&d, sha, error);
     if (rc == HEARTH_OK) rc = check_bytes(&d, sha, error);

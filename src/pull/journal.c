@@ -18,18 +18,6 @@ bool pull_binding_is_firm(const struct pull_binding *binding)
     return binding->size > 0 && (binding->sha != NULL || binding->etag != NULL);
 }
 
-/* ---- What it says ---- */
-
-static bool read_entry(const char *line, const char *end, unsigned long long *piece)
-{
-    static const char word[] = "done ";
-    const char *digits = line + strlen(word);
-    char *rest = NULL;
-    if (strncmp(line, word, strlen(word)) != 0 || *digits < '0' || *digits > '9') return false;
-    *piece = strtoull(digits, &rest, 10);
-    return rest == end;
-}
-
 /* ---- Opening ---- */
 
 static int fail_journal(const char *name, hearth_error *error)
@@ -47,6 +35,7 @@ static bool write_whole(int fd, const char *text, size_t len)
 /* Takes up the entries where the binding is the same; whether they count. */
 static bool take_up(struct pull_journal *journal, const struct buf *binding, int64_t part_size)
 {
+    static const char word[] = "done ";
     struct buf text = {0};
     char block[1 << 14];
     ssize_t n = 0;
@@ -57,9 +46,12 @@ static bool take_up(struct pull_journal *journal, const struct buf *binding, int
     if (same) {
         /* Only whole lines count: a kill may have left half of one. */
         const char *at = buf_text(&text) + binding->len;
-        unsigned long long piece;
-        for (const char *end = strchr(at, '\n'); end != NULL; at = end + 1, end = strchr(at, '\n'))
-            if (read_entry(at, end, &piece) && piece < journal->n) journal->have[piece] = PULL_PIECE_DONE;
+        for (const char *end = strchr(at, '\n'); end != NULL; at = end + 1, end = strchr(at, '\n')) {
+            const char *digits = strncmp(at, word, strlen(word)) == 0 ? at + strlen(word) : "";
+            char *rest = NULL;
+            unsigned long long piece = *digits >= '0' && *digits <= '9' ? strtoull(digits, &rest, 10) : 0;
+            if (rest == end && piece < journal->n) journal->have[piece] = PULL_PIECE_DONE;
+        }
     }
     /* Half a line at the end, `done 1` of `done 12`, must not become a whole one. */
     bool whole = same && buf_text(&text)[text.len - 1] == '\n';

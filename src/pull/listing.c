@@ -113,18 +113,6 @@ char *pull_model_name(const char *path)
 
 /* ---- Listings ---- */
 
-static void add_listed(struct pull_listing *listing, const char *path, const json_t *file)
-{
-    json_t *lfs = json_object_get(file, "lfs"), *size = json_object_get(file, "size");
-    const char *oid = json_string_value(json_object_get(lfs, "oid"));
-    if (json_is_integer(json_object_get(lfs, "size"))) size = json_object_get(lfs, "size");
-    struct pull_entry entry = {.path = mem_strdup(path), .size = json_is_integer(size) ? json_integer_value(size) : -1};
-    if (oid != NULL && strncmp(oid, "sha256:", 7) == 0) oid += 7;
-    entry.has_sha = oid != NULL && sha256_from_hex(oid, entry.sha);
-    listing->v = mem_grow(listing->v, listing->n + 1, sizeof *listing->v);
-    listing->v[listing->n++] = entry;
-}
-
 int pull_listing_add(struct pull_listing *listing, const char *json, size_t len, hearth_error *error)
 {
     json_t *page = json_loadb(json, len, 0, NULL), *file;
@@ -138,7 +126,16 @@ int pull_listing_add(struct pull_listing *listing, const char *json, size_t len,
         const char *path = json_string_value(json_object_get(file, "path"));
         const char *type = json_string_value(json_object_get(file, "type"));
         bool is_file = type == NULL || strcmp(type, "file") == 0;
-        if (path != NULL && is_file && is_gguf(path) && listing->n < FILES_MOST) add_listed(listing, path, file);
+        if (path == NULL || !is_file || !is_gguf(path) || listing->n >= FILES_MOST) continue;
+        json_t *lfs = json_object_get(file, "lfs"), *size = json_object_get(file, "size");
+        const char *oid = json_string_value(json_object_get(lfs, "oid"));
+        if (json_is_integer(json_object_get(lfs, "size"))) size = json_object_get(lfs, "size");
+        struct pull_entry entry = {.path = mem_strdup(path),
+                                   .size = json_is_integer(size) ? json_integer_value(size) : -1};
+        if (oid != NULL && strncmp(oid, "sha256:", 7) == 0) oid += 7;
+        entry.has_sha = oid != NULL && sha256_from_hex(oid, entry.sha);
+        listing->v = mem_grow(listing->v, listing->n + 1, sizeof *listing->v);
+        listing->v[listing->n++] = entry;
     }
     json_decref(page);
     return HEARTH_OK;
@@ -153,22 +150,9 @@ void pull_listing_release(struct pull_listing *listing)
 
 /* ---- Choosing ---- */
 
-static bool holds(const char *text, const char *word)
-{
-    return strcasestr(text, word) != NULL;
-}
-
 static bool is_projector(const struct pull_entry *entry)
 {
-    return holds(pull_base_name(entry->path), "mmproj");
-}
-
-/* The first shard, or the only file, of weights; an importance matrix has the same ending. */
-static bool begins_weights(const struct pull_entry *entry)
-{
-    struct pull_shard shard;
-    if (is_projector(entry) || holds(pull_base_name(entry->path), "imatrix")) return false;
-    return !pull_shard_read(entry->path, &shard) || shard.number == 1;
+    return strcasestr(pull_base_name(entry->path), "mmproj") != NULL;
 }
 
 static bool is_border(char c)
@@ -190,7 +174,10 @@ static bool has_quant(const char *path, const char *quant)
 /* Weights that `quant` means; NULL means any. */
 static bool is_meant(const struct pull_entry *entry, const char *quant)
 {
-    if (!begins_weights(entry)) return false;
+    struct pull_shard shard;
+    /* Weights are the first shard, or the only file; an importance matrix has the same ending. */
+    if (is_projector(entry) || strcasestr(pull_base_name(entry->path), "imatrix") != NULL) return false;
+    if (pull_shard_read(entry->path, &shard) && shard.number != 1) return false;
     if (quant == NULL) return true;
     if (!is_gguf(quant)) return has_quant(entry->path, quant);
     return strcmp(entry->path, quant) == 0 || strcmp(pull_base_name(entry->path), quant) == 0;
@@ -207,25 +194,17 @@ static size_t count_meant(const struct pull_listing *listing, const char *quant,
     return n;
 }
 
-static void put_names(struct buf *out, const struct pull_listing *listing, const char *quant)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < listing->n; i++) {
-        const struct pull_entry *entry = &listing->v[i];
-        if (!is_meant(entry, quant)) continue;
-        if (n < NAMED_MOST) {
-            buf_puts(out, n == 0 ? "" : ", ");
-            utf8_put_visible(out, entry->path, strlen(entry->path), false);
-        }
-        n++;
-    }
-    if (n > NAMED_MOST) buf_printf(out, " and %zu more", n - NAMED_MOST);
-}
-
 static int refuse_choice(const struct pull_listing *listing, const char *quant, size_t n, hearth_error *error)
 {
     struct buf names = {0};
-    put_names(&names, listing, n > 0 ? quant : NULL);
+    size_t n_named = 0;
+    for (size_t i = 0; i < listing->n; i++) {
+        const struct pull_entry *entry = &listing->v[i];
+        if (!is_meant(entry, n > 0 ? quant : NULL) || n_named++ >= NAMED_MOST) continue;
+        buf_puts(&names, names.len == 0 ? "" : ", ");
+        utf8_put_visible(&names, entry->path, strlen(entry->path), false);
+    }
+    if (n_named > NAMED_MOST) buf_printf(&names, " and %zu more", n_named - NAMED_MOST);
     int code = n > 0 ? HEARTH_INVALID : HEARTH_NOT_FOUND;
     if (names.len == 0)
         error_set(error, code, "the repository has no GGUF file of weights");
@@ -236,25 +215,6 @@ static int refuse_choice(const struct pull_listing *listing, const char *quant, 
                   names.v);
     buf_release(&names);
     return code;
-}
-
-static int choose_weights(const struct pull_listing *listing, const char *quant, const struct pull_entry **first,
-                          hearth_error *error)
-{
-    static const char *const usual[] = {"Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "F16", "BF16"};
-    size_t n = count_meant(listing, quant, first);
-    if (n == 1) return HEARTH_OK;
-    if (n > 1 && quant == NULL)
-        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-            if (count_meant(listing, usual[i], first) == 1) return HEARTH_OK;
-    return refuse_choice(listing, quant, n, error);
-}
-
-static const struct pull_entry *find_path(const struct pull_listing *listing, const char *path)
-{
-    for (size_t i = 0; i < listing->n; i++)
-        if (strcmp(listing->v[i].path, path) == 0) return &listing->v[i];
-    return NULL;
 }
 
 static void add_choice(struct pull_choice *choice, const struct pull_entry *entry)
@@ -272,7 +232,9 @@ static int add_shards(const struct pull_listing *listing, const struct pull_entr
     if (!pull_shard_read(first->path, &shard)) return HEARTH_OK;
     for (int i = 2; i <= shard.count && rc == HEARTH_OK; i++) {
         char *path = pull_shard_name(first->path, &shard, i);
-        const struct pull_entry *entry = find_path(listing, path);
+        const struct pull_entry *entry = NULL;
+        for (size_t k = 0; k < listing->n && entry == NULL; k++)
+            if (strcmp(listing->v[k].path, path) == 0) entry = &listing->v[k];
         if (entry != NULL)
             add_choice(choice, entry);
         else
@@ -295,25 +257,24 @@ static int score_projector(const struct pull_entry *projector, const struct pull
     return score;
 }
 
-static void add_projector(const struct pull_listing *listing, struct pull_choice *choice)
+int pull_choose(const struct pull_listing *listing, const char *quant, struct pull_choice *choice, hearth_error *error)
 {
-    const struct pull_entry *best = NULL;
-    for (size_t i = 0; i < listing->n; i++) {
+    static const char *const usual[] = {"Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "F16", "BF16"};
+    const struct pull_entry *first = NULL, *best = NULL; /* best: the projector */
+    *choice = (struct pull_choice){0};
+    size_t n = count_meant(listing, quant, &first);
+    bool is_one = n == 1;
+    for (size_t i = 0; n > 1 && quant == NULL && !is_one && i < sizeof usual / sizeof *usual; i++)
+        is_one = count_meant(listing, usual[i], &first) == 1;
+    int rc = is_one ? HEARTH_OK : refuse_choice(listing, quant, n, error);
+    if (rc == HEARTH_OK) rc = add_shards(listing, first, choice, error);
+    for (size_t i = 0; i < listing->n && rc == HEARTH_OK; i++) {
         const struct pull_entry *entry = &listing->v[i];
         if (!is_projector(entry)) continue;
         if (best == NULL || score_projector(entry, &choice->v[0]) > score_projector(best, &choice->v[0])) best = entry;
     }
     if (best != NULL) add_choice(choice, best);
     choice->has_projector = best != NULL;
-}
-
-int pull_choose(const struct pull_listing *listing, const char *quant, struct pull_choice *choice, hearth_error *error)
-{
-    const struct pull_entry *first = NULL;
-    *choice = (struct pull_choice){0};
-    int rc = choose_weights(listing, quant, &first, error);
-    if (rc == HEARTH_OK) rc = add_shards(listing, first, choice, error);
-    if (rc == HEARTH_OK) add_projector(listing, choice);
     return rc;
 }
 

@@ -124,21 +124,6 @@ char *pull_file_path(const char *folder, const char *model, const char *file)
 
 /* ---- Manifests ---- */
 
-static bool read_stored(const json_t *value, struct pull_stored *file)
-{
-    const char *name = json_string_value(json_object_get(value, "name"));
-    const char *sha = json_string_value(json_object_get(value, "sha256"));
-    const char *etag = json_string_value(json_object_get(value, "etag"));
-    json_t *size = json_object_get(value, "size");
-    uint8_t digest[SHA256_BYTES];
-    if (name == NULL || pull_check_file_name(name, NULL) != HEARTH_OK) return false;
-    if (sha == NULL || !sha256_from_hex(sha, digest) || !json_is_integer(size)) return false;
-    *file = (struct pull_stored){.name = mem_strdup(name), .size = json_integer_value(size), .etag = mem_strdup(etag)};
-    memcpy(file->sha, sha, sizeof file->sha);
-    file->is_projector = json_is_true(json_object_get(value, "projector"));
-    return true;
-}
-
 static bool read_model(const json_t *root, struct pull_model *model)
 {
     const char *reference = json_string_value(json_object_get(root, "reference"));
@@ -150,8 +135,17 @@ static bool read_model(const json_t *root, struct pull_model *model)
     model->pulled_ms = json_integer_value(json_object_get(root, "pulled_ms"));
     json_array_foreach(files, i, value)
     {
-        struct pull_stored file;
-        if (!read_stored(value, &file)) return false;
+        const char *name = json_string_value(json_object_get(value, "name"));
+        const char *sha = json_string_value(json_object_get(value, "sha256"));
+        const char *etag = json_string_value(json_object_get(value, "etag"));
+        json_t *size = json_object_get(value, "size");
+        uint8_t digest[SHA256_BYTES];
+        if (name == NULL || pull_check_file_name(name, NULL) != HEARTH_OK) return false;
+        if (sha == NULL || !sha256_from_hex(sha, digest) || !json_is_integer(size)) return false;
+        struct pull_stored file = {
+            .name = mem_strdup(name), .size = json_integer_value(size), .etag = mem_strdup(etag)};
+        memcpy(file.sha, sha, sizeof file.sha);
+        file.is_projector = json_is_true(json_object_get(value, "projector"));
         pull_model_add_file(model, &file);
     }
     return model->n_files > 0 && !model->files[0].is_projector;
@@ -183,30 +177,10 @@ static int read_manifest(int folder, const char *file, const char *name, struct 
     return HEARTH_IO;
 }
 
-static json_t *manifest_of(const struct pull_model *model)
+int pull_place_read(const struct pull_place *place, const char *name, bool prepared, struct pull_model *model,
+                    hearth_error *error)
 {
-    json_t *files = json_array();
-    for (size_t i = 0; i < model->n_files; i++) {
-        const struct pull_stored *file = &model->files[i];
-        json_t *value =
-            json_pack("{s:s, s:I, s:s}", "name", file->name, "size", (json_int_t)file->size, "sha256", file->sha);
-        if (file->etag != NULL) json_object_set_new(value, "etag", json_string(file->etag));
-        if (file->is_projector) json_object_set_new(value, "projector", json_true());
-        json_array_append_new(files, value);
-    }
-    return json_pack("{s:s, s:s*, s:I, s:o}", "reference", model->reference, "path", model->path, "pulled_ms",
-                     (json_int_t)model->pulled_ms, "files", files);
-}
-
-int pull_place_read(const struct pull_place *place, const char *name, struct pull_model *model, hearth_error *error)
-{
-    return read_manifest(place->fd, PULL_MANIFEST, name, model, error);
-}
-
-int pull_place_read_prepared(const struct pull_place *place, const char *name, struct pull_model *model,
-                             hearth_error *error)
-{
-    return read_manifest(place->fd, PREPARED_MANIFEST, name, model, error);
+    return read_manifest(place->fd, prepared ? PREPARED_MANIFEST : PULL_MANIFEST, name, model, error);
 }
 
 int pull_place_unlist(const struct pull_place *place, hearth_error *error)
@@ -222,7 +196,17 @@ static int not_written(const struct pull_place *place, int fault, hearth_error *
 
 int pull_place_prepare(const struct pull_place *place, const struct pull_model *model, hearth_error *error)
 {
-    json_t *root = manifest_of(model);
+    json_t *files = json_array();
+    for (size_t i = 0; i < model->n_files; i++) {
+        const struct pull_stored *file = &model->files[i];
+        json_t *value =
+            json_pack("{s:s, s:I, s:s}", "name", file->name, "size", (json_int_t)file->size, "sha256", file->sha);
+        if (file->etag != NULL) json_object_set_new(value, "etag", json_string(file->etag));
+        if (file->is_projector) json_object_set_new(value, "projector", json_true());
+        json_array_append_new(files, value);
+    }
+    json_t *root = json_pack("{s:s, s:s*, s:I, s:o}", "reference", model->reference, "path", model->path, "pulled_ms",
+                             (json_int_t)model->pulled_ms, "files", files);
     char *text = json_dumps(root, JSON_INDENT(2));
     bool good = write_text(place->fd, PREPARED_MANIFEST, text);
     int fault = errno;
@@ -239,15 +223,6 @@ int pull_place_list(const struct pull_place *place, hearth_error *error)
 
 /* ---- The lock ---- */
 
-/* Whether the name still leads to the file that was locked: a removal may have taken it meanwhile, and then another
- * process locks another file. */
-static bool is_still(int folder, int lock)
-{
-    struct stat own, named;
-    return fstat(lock, &own) == 0 && fstatat(folder, PULL_LOCK, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
-}
-
 /* Opens the folder and locks it; false with errno, EWOULDBLOCK where another process has the lock. */
 static bool lock_place(struct pull_place *place)
 {
@@ -259,7 +234,12 @@ static bool lock_place(struct pull_place *place)
         place->lock = openat(place->fd, PULL_LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
         if (place->lock < 0 && errno != ENOENT) return false; /* ENOENT: the folder was just removed */
         if (place->lock >= 0 && flock(place->lock, LOCK_EX | LOCK_NB) != 0) return false;
-        if (place->lock >= 0 && is_still(place->fd, place->lock)) return true;
+        /* A removal may have taken the file meanwhile, and then another process locks another one of that name. */
+        struct stat own, named;
+        if (place->lock >= 0 && fstat(place->lock, &own) == 0 &&
+            fstatat(place->fd, PULL_LOCK, &named, AT_SYMLINK_NOFOLLOW) == 0 && own.st_dev == named.st_dev &&
+            own.st_ino == named.st_ino)
+            return true;
         pull_place_close(&(struct pull_place){.fd = place->fd, .lock = place->lock});
         place->fd = place->lock = -1;
     }
@@ -312,27 +292,6 @@ static const char *find_fault(int folder, const struct pull_model *model)
     return NULL;
 }
 
-/* Of a model without a manifest: why it is none, although all of it was there once. */
-static const char *find_interruption(int folder)
-{
-    return faccessat(folder, PREPARED_MANIFEST, F_OK, 0) == 0
-               ? "its pull or its removal was interrupted: pull it again, or remove it"
-               : NULL;
-}
-
-static void visit_model(int folder, const char *name, const struct pull_visitor *visitor)
-{
-    struct pull_model model;
-    hearth_error error;
-    int rc = read_manifest(folder, PULL_MANIFEST, name, &model, &error);
-    const char *fault = rc == HEARTH_NOT_FOUND ? find_interruption(folder)
-                        : rc != HEARTH_OK      ? error.message
-                                               : find_fault(folder, &model);
-    if (fault != NULL && visitor->fault != NULL) visitor->fault(visitor->ud, name, fault);
-    if (rc == HEARTH_OK && fault == NULL) visitor->each(visitor->ud, &model);
-    pull_model_release(&model);
-}
-
 int pull_folder_list(const char *folder, const struct pull_visitor *visitor, hearth_error *error)
 {
     struct dirent **names = NULL;
@@ -346,7 +305,19 @@ int pull_folder_list(const char *folder, const struct pull_visitor *visitor, hea
                      ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
                      : -1;
         if (fd >= 0) {
-            visit_model(fd, name, visitor);
+            struct pull_model model;
+            hearth_error why;
+            const char *fault = NULL;
+            int rc = read_manifest(fd, PULL_MANIFEST, name, &model, &why);
+            if (rc == HEARTH_OK)
+                fault = find_fault(fd, &model);
+            else if (rc != HEARTH_NOT_FOUND)
+                fault = why.message;
+            else if (faccessat(fd, PREPARED_MANIFEST, F_OK, 0) == 0) /* all of it was there once */
+                fault = "its pull or its removal was interrupted: pull it again, or remove it";
+            if (fault != NULL && visitor->fault != NULL) visitor->fault(visitor->ud, name, fault);
+            if (rc == HEARTH_OK && fault == NULL) visitor->each(visitor->ud, &model);
+            pull_model_release(&model);
             close(fd);
         }
         free(path);
@@ -363,26 +334,22 @@ struct search {
     struct pull_model found;
 };
 
-static void copy_model(const struct pull_model *from, struct pull_model *to)
-{
-    *to = (struct pull_model){.name = mem_strdup(from->name),
-                              .reference = mem_strdup(from->reference),
-                              .path = mem_strdup(from->path),
-                              .pulled_ms = from->pulled_ms};
-    for (size_t i = 0; i < from->n_files; i++) {
-        struct pull_stored file = from->files[i];
-        file.name = mem_strdup(file.name);
-        file.etag = mem_strdup(file.etag);
-        pull_model_add_file(to, &file);
-    }
-}
-
 static void compare_model(void *ud, const struct pull_model *model)
 {
     struct search *search = ud;
     bool by_name = search->name != NULL && strcmp(model->name, search->name) == 0;
     bool by_reference = search->reference != NULL && strcmp(model->reference, search->reference) == 0;
-    if (search->found.name == NULL && (by_name || by_reference)) copy_model(model, &search->found);
+    if (search->found.name != NULL || !(by_name || by_reference)) return;
+    search->found = (struct pull_model){.name = mem_strdup(model->name),
+                                        .reference = mem_strdup(model->reference),
+                                        .path = mem_strdup(model->path),
+                                        .pulled_ms = model->pulled_ms};
+    for (size_t i = 0; i < model->n_files; i++) {
+        struct pull_stored file = model->files[i];
+        file.name = mem_strdup(file.name);
+        file.etag = mem_strdup(file.etag);
+        pull_model_add_file(&search->found, &file);
+    }
 }
 
 int pull_folder_find(const char *folder, const char *name, const char *reference, struct pull_model *model,
@@ -399,46 +366,25 @@ int pull_folder_find(const char *folder, const char *name, const char *reference
 
 /* ---- Removing ---- */
 
-/* Whether the end is that of what only a pull leaves. */
-static bool is_left_over(const char *name)
-{
-    static const char *const ends[] = {".gguf.part", ".gguf.journal"};
-    size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (len >= strlen(ends[i]) && strcmp(name + len - strlen(ends[i]), ends[i]) == 0) return true;
-    return false;
-}
-
-/* How many there were. The manifest goes last: a removal that is interrupted goes on by it. */
+/* Removes what only a pull leaves, by the ends of its names. Returns how many there were. The manifest goes last: a
+ * removal that is interrupted goes on by it. */
 static size_t remove_left_overs(int folder)
 {
+    static const char *const ends[] = {".gguf.part", ".gguf.journal"};
     size_t n = 0;
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *names = fd < 0 ? NULL : fdopendir(fd);
     if (names == NULL && fd >= 0) close(fd);
     if (names == NULL) return 0;
-    for (struct dirent *next = readdir(names); next != NULL; next = readdir(names))
-        if (is_left_over(next->d_name) && unlinkat(folder, next->d_name, 0) == 0) n++;
+    for (struct dirent *next = readdir(names); next != NULL; next = readdir(names)) {
+        size_t len = strlen(next->d_name);
+        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+            if (len >= strlen(ends[i]) && strcmp(next->d_name + len - strlen(ends[i]), ends[i]) == 0)
+                n += unlinkat(folder, next->d_name, 0) == 0;
+    }
     closedir(names);
     if (unlinkat(folder, PREPARED_MANIFEST, 0) == 0) n++;
     return n;
-}
-
-/* Before its files go, so that no half of a model is ever served. The manifest is then one that was prepared. */
-static int withdraw(const struct pull_place *place, hearth_error *error)
-{
-    bool good = renameat(place->fd, PULL_MANIFEST, place->fd, PREPARED_MANIFEST) == 0 && fsync(place->fd) == 0;
-    if (good) return HEARTH_OK;
-    return error_set(error, HEARTH_IO, "cannot remove %s/" PULL_MANIFEST ": %s", place->path, strerror(errno));
-}
-
-static int remove_files(const struct pull_place *place, const struct pull_model *model, hearth_error *error)
-{
-    for (size_t i = 0; i < model->n_files; i++)
-        if (unlinkat(place->fd, model->files[i].name, 0) != 0 && errno != ENOENT)
-            return error_set(error, HEARTH_IO, "cannot remove %s/%s: %s", place->path, model->files[i].name,
-                             strerror(errno));
-    return HEARTH_OK;
 }
 
 int pull_place_find(const char *folder, const char *name, struct pull_place *place, hearth_error *error)
@@ -458,12 +404,19 @@ int pull_place_remove(struct pull_place *place, const char *name, hearth_error *
 {
     struct pull_model model;
     hearth_error none;
-    int rc = pull_place_read(place, name, &model, error);
-    if (rc == HEARTH_OK)
-        rc = withdraw(place, error);
-    else if (rc == HEARTH_NOT_FOUND && pull_place_read_prepared(place, name, &model, &none) == HEARTH_OK)
+    int rc = pull_place_read(place, name, false, &model, error);
+    if (rc == HEARTH_OK) {
+        /* Before its files go, so that no half of a model is ever served. The manifest is then one that was prepared.
+         */
+        if (renameat(place->fd, PULL_MANIFEST, place->fd, PREPARED_MANIFEST) != 0 || fsync(place->fd) != 0)
+            rc = error_set(error, HEARTH_IO, "cannot remove %s/" PULL_MANIFEST ": %s", place->path, strerror(errno));
+    } else if (rc == HEARTH_NOT_FOUND && pull_place_read(place, name, true, &model, &none) == HEARTH_OK) {
         rc = HEARTH_OK; /* its pull or its removal was interrupted */
-    if (rc == HEARTH_OK) rc = remove_files(place, &model, error);
+    }
+    for (size_t i = 0; i < model.n_files && rc == HEARTH_OK; i++)
+        if (unlinkat(place->fd, model.files[i].name, 0) != 0 && errno != ENOENT)
+            rc = error_set(error, HEARTH_IO, "cannot remove %s/%s: %s", place->path, model.files[i].name,
+                           strerror(errno));
     if (rc == HEARTH_OK || rc == HEARTH_NOT_FOUND) {
         if (remove_left_overs(place->fd) > 0) rc = HEARTH_OK;
         pull_place_abandon(place); /* files of others stay, and the folder with them */
@@ -490,16 +443,11 @@ static int fail_preset(const char *what, const char *folder, const char *name, h
     return error_set(error, code, "cannot %s %s/%s" ENDING ": %s", what, folder, name, strerror(errno));
 }
 
-static int open_folder(const char *folder)
-{
-    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
 int pull_preset_write(const char *folder, const char *name, const char *json, hearth_error *error)
 {
     if (pull_check_model_name(name, error) != HEARTH_OK) return (int)error->code;
     char *file = mem_format("%s" ENDING, name), *part = mem_format("%s.%ld.part", file, (long)getpid());
-    int fd = pull_make_folders(folder, 0755) == 0 ? open_folder(folder) : -1;
+    int fd = pull_make_folders(folder, 0755) == 0 ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     bool good = fd >= 0 && write_text(fd, part, json) && renameat(fd, part, fd, file) == 0 && fsync(fd) == 0;
     int rc = good ? HEARTH_OK : fail_preset("write", folder, name, error);
     if (!good && fd >= 0) unlinkat(fd, part, 0);
@@ -514,7 +462,7 @@ char *pull_preset_read(const char *folder, const char *name, hearth_error *error
     if (pull_check_model_name(name, error) != HEARTH_OK) return NULL;
     char *file = mem_format("%s" ENDING, name);
     struct buf text = {0};
-    int fd = open_folder(folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool good = fd >= 0 && read_text(fd, file, &text);
     if (!good) fail_preset("read", folder, name, error);
     if (fd >= 0) close(fd);
@@ -539,30 +487,27 @@ static int is_preset(const struct dirent *entry)
     return entry->d_name[0] != '.' && len > tail && strcmp(entry->d_name + len - tail, ENDING) == 0;
 }
 
-static void visit_preset(int folder, const char *file, const struct pull_preset_visitor *visitor)
-{
-    char *name = mem_strndup(file, strlen(file) - strlen(ENDING));
-    struct buf text = {0};
-    hearth_error error;
-    if (pull_check_model_name(name, &error) != HEARTH_OK)
-        visitor->fault(visitor->ud, name, error.message);
-    else if (read_text(folder, file, &text))
-        visitor->each(visitor->ud, name, buf_text(&text));
-    else
-        visitor->fault(visitor->ud, name, strerror(errno));
-    buf_release(&text);
-    free(name);
-}
-
 int pull_presets_list(const char *folder, const struct pull_preset_visitor *visitor, hearth_error *error)
 {
     struct dirent **entries;
-    int fd = open_folder(folder), n = fd < 0 ? -1 : scandir(folder, &entries, is_preset, alphasort), fault = errno;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+        n = fd < 0 ? -1 : scandir(folder, &entries, is_preset, alphasort), fault = errno;
     if (n < 0 && fd >= 0) close(fd);
     if (n < 0 && fault == ENOENT) return HEARTH_OK;
     if (n < 0) return error_set(error, HEARTH_IO, "cannot read %s: %s", folder, strerror(fault));
     for (int i = 0; i < n; i++) {
-        visit_preset(fd, entries[i]->d_name, visitor);
+        const char *file = entries[i]->d_name;
+        char *name = mem_strndup(file, strlen(file) - strlen(ENDING));
+        struct buf text = {0};
+        hearth_error why;
+        if (pull_check_model_name(name, &why) != HEARTH_OK)
+            visitor->fault(visitor->ud, name, why.message);
+        else if (read_text(fd, file, &text))
+            visitor->each(visitor->ud, name, buf_text(&text));
+        else
+            visitor->fault(visitor->ud, name, strerror(errno));
+        buf_release(&text);
+        free(name);
         free(entries[i]);
     }
     free(entries);

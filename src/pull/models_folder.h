@@ -91,8 +91,10 @@ int pull_place_find(const char *folder, const char *name, struct pull_place *pla
 /* The same after a pull that has failed: a folder in which nothing was left goes, too. */
 void pull_place_abandon(struct pull_place *place);
 
-/* HEARTH_NOT_FOUND: it has no manifest. */
-int pull_place_read(const struct pull_place *place, const char *name, struct pull_model *model, hearth_error *error);
+/* HEARTH_NOT_FOUND: it has no manifest. `prepared`: the model that was prepared and never listed, since the pull was
+ * interrupted, or whose removal was. */
+int pull_place_read(const struct pull_place *place, const char *name, bool prepared, struct pull_model *model,
+                    hearth_error *error);
 
 /* Takes the manifest away, so that the model is not there, whatever becomes of its files. */
 int pull_place_unlist(const struct pull_place *place, hearth_error *error);
@@ -102,11 +104,6 @@ int pull_place_prepare(const struct pull_place *place, const struct pull_model *
 
 /* Gives the manifest that was prepared its name, so that the model is there. */
 int pull_place_list(const struct pull_place *place, hearth_error *error);
-
-/* The model that was prepared and never listed, since the pull was interrupted, or whose removal was. HEARTH_NOT_FOUND:
- * there is none. */
-int pull_place_read_prepared(const struct pull_place *place, const char *name, struct pull_model *model,
-                             hearth_error *error);
 
 /* As pull_folder_remove(); the place is closed then. */
 int pull_place_remove(struct pull_place *place, const char *name, hearth_error *error);

@@ -52,18 +52,6 @@ static bool take_page(struct pull_request *request, const char *bytes, size_t le
     return true;
 }
 
-/* Where the list goes on; NULL: nowhere. A page of another origin's is none of this list. */
-static char *next_page(const struct pull *p, const struct pull_request *request)
-{
-    struct pull_url next = {0};
-    hearth_error error;
-    bool good = request->head.next != NULL && pull_url_read(request->head.next, &next, &error) == HEARTH_OK &&
-                strcmp(next.origin, p->endpoint.origin) == 0;
-    char *text = good ? mem_strdup(next.text) : NULL;
-    pull_url_release(&next);
-    return text;
-}
-
 static int list_files(struct pull *p, struct pull_listing *listing, hearth_error *error)
 {
     struct buf page = {0};
@@ -75,27 +63,19 @@ static int list_files(struct pull *p, struct pull_listing *listing, hearth_error
         buf_clear(&page);
         rc = pull_web_get(&request, error);
         if (rc == HEARTH_OK) rc = pull_listing_add(listing, buf_text(&page), page.len, error);
-        char *next = next_page(p, &request);
+        /* Where the list goes on. A page of another origin's is none of this list. */
+        struct pull_url next = {0};
+        hearth_error none;
+        bool goes_on = request.head.next != NULL && pull_url_read(request.head.next, &next, &none) == HEARTH_OK &&
+                       strcmp(next.origin, p->endpoint.origin) == 0;
         pull_request_release(&request);
         free(url);
-        url = next;
+        url = goes_on ? mem_strdup(next.text) : NULL;
+        pull_url_release(&next);
     }
     free(url);
     buf_release(&page);
     return rc;
-}
-
-static void add_entry(struct pull *p, const struct pull_entry *entry, bool is_projector)
-{
-    struct buf url = {0};
-    buf_printf(&url, "%s/%s/%s/resolve/main/", p->endpoint.text, p->reference->owner, p->reference->repo);
-    pull_url_put_path(&url, entry->path);
-    struct pull_file *file = add_file(p, pull_base_name(entry->path), buf_take(&url));
-    file->is_projector = is_projector;
-    file->is_listed = entry->size > 0;
-    file->size = entry->size;
-    file->has_sha = entry->has_sha;
-    memcpy(file->sha, entry->sha, sizeof file->sha);
 }
 
 static int plan_repository(struct pull *p, hearth_error *error)
@@ -106,19 +86,28 @@ static int plan_repository(struct pull *p, hearth_error *error)
     if (rc == HEARTH_OK) rc = pull_choose(&listing, p->reference->quant, &choice, error);
     if (rc != HEARTH_OK) error_prefix(error, "%s/%s: ", p->reference->owner, p->reference->repo);
     if (rc == HEARTH_OK) p->path = mem_strdup(choice.v[0].path);
-    for (size_t i = 0; i < choice.n && rc == HEARTH_OK; i++)
-        add_entry(p, &choice.v[i], choice.has_projector && i + 1 == choice.n);
+    for (size_t i = 0; i < choice.n && rc == HEARTH_OK; i++) {
+        const struct pull_entry *entry = &choice.v[i];
+        struct buf url = {0};
+        buf_printf(&url, "%s/%s/%s/resolve/main/", p->endpoint.text, p->reference->owner, p->reference->repo);
+        pull_url_put_path(&url, entry->path);
+        struct pull_file *file = add_file(p, pull_base_name(entry->path), buf_take(&url));
+        file->is_projector = choice.has_projector && i + 1 == choice.n;
+        file->is_listed = entry->size > 0;
+        file->size = entry->size;
+        file->has_sha = entry->has_sha;
+        memcpy(file->sha, entry->sha, sizeof file->sha);
+    }
     pull_choice_release(&choice);
     pull_listing_release(&listing);
     return rc;
 }
 
 /* One file, or all shards of which it is one. */
-static int plan_url(struct pull *p, hearth_error *error)
+static void plan_url(struct pull *p)
 {
     struct buf first = {0};
     struct pull_shard shard;
-    (void)error;
     pull_url_put_file(&first, p->reference->place);
     bool is_shard = pull_shard_read(first.v, &shard);
     for (int i = 1; i <= (is_shard ? shard.count : 1); i++) {
@@ -127,20 +116,17 @@ static int plan_url(struct pull *p, hearth_error *error)
         free(name);
     }
     buf_release(&first);
-    return HEARTH_OK;
 }
 
-static int plan_local(struct pull *p, hearth_error *error)
+static void plan_local(struct pull *p)
 {
     const char *path = p->reference->place;
     struct pull_shard shard;
-    (void)error;
     bool is_shard = pull_shard_read(path, &shard);
     for (int i = 1; i <= (is_shard ? shard.count : 1); i++) {
         char *one = is_shard ? pull_shard_name(path, &shard, i) : mem_strdup(path);
         add_file(p, pull_base_name(one), one)->is_local = true;
     }
-    return HEARTH_OK;
 }
 
 /* A projector of its own, beside a model that has none. */
@@ -167,10 +153,23 @@ static int plan_projector(struct pull *p, const struct pull_reference *projector
     return HEARTH_OK;
 }
 
-/* Names come from strangers. */
-static int check_names(const struct pull *p, hearth_error *error)
+static int plan(struct pull *p, hearth_error *error)
 {
-    int rc = pull_check_model_name(p->name, error);
+    int rc = HEARTH_OK;
+    if (p->reference->kind == PULL_REPOSITORY)
+        rc = plan_repository(p, error);
+    else if (p->reference->kind == PULL_URL)
+        plan_url(p);
+    else
+        plan_local(p);
+    if (rc == HEARTH_OK && p->options->projector != NULL) rc = plan_projector(p, p->options->projector, error);
+    if (rc != HEARTH_OK) return rc;
+    p->name = p->options->name != NULL ? mem_strdup(p->options->name) : pull_model_name(p->files[0].name);
+    for (char *c = p->name; p->options->name == NULL && *c != '\0'; c++)
+        if (*c == ' ') *c = '-';
+    p->how.n_files = p->n_files;
+    /* Names come from strangers. */
+    rc = pull_check_model_name(p->name, error);
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) {
         rc = pull_check_file_name(p->files[i].name, error);
         for (size_t k = 0; k < i && rc == HEARTH_OK; k++)
@@ -178,20 +177,6 @@ static int check_names(const struct pull *p, hearth_error *error)
                 rc = error_set(error, HEARTH_INVALID, "the model has two files of one name, %s", p->files[i].name);
     }
     return rc;
-}
-
-static int plan(struct pull *p, hearth_error *error)
-{
-    static int (*const plans[])(struct pull *, hearth_error *) = {
-        [PULL_REPOSITORY] = plan_repository, [PULL_URL] = plan_url, [PULL_FILE] = plan_local};
-    int rc = plans[p->reference->kind](p, error);
-    if (rc == HEARTH_OK && p->options->projector != NULL) rc = plan_projector(p, p->options->projector, error);
-    if (rc != HEARTH_OK) return rc;
-    p->name = p->options->name != NULL ? mem_strdup(p->options->name) : pull_model_name(p->files[0].name);
-    for (char *c = p->name; p->options->name == NULL && *c != '\0'; c++)
-        if (*c == ' ') *c = '-';
-    p->how.n_files = p->n_files;
-    return check_names(p, error);
 }
 
 /* ---- What is there ---- */
@@ -207,35 +192,20 @@ static bool is_same_source(const struct pull *p)
     return strcmp(a, b) == 0 || (same_repository && same_path);
 }
 
-/* Reads the manifest of a pull that was interrupted as it gave the files their names. */
-static void read_interrupted(struct pull *p)
-{
-    hearth_error error;
-    if (pull_place_read_prepared(&p->place, p->name, &p->former, &error) != HEARTH_OK) return;
-    p->interrupted = is_same_source(p);
-    if (!p->interrupted) pull_model_release(&p->former);
-}
-
 static int read_former(struct pull *p, hearth_error *error)
 {
-    int rc = pull_place_read(&p->place, p->name, &p->former, error);
-    if (rc == HEARTH_NOT_FOUND) read_interrupted(p);
+    hearth_error none;
+    int rc = pull_place_read(&p->place, p->name, false, &p->former, error);
+    if (rc == HEARTH_NOT_FOUND && pull_place_read(&p->place, p->name, true, &p->former, &none) == HEARTH_OK) {
+        /* The manifest of a pull that was interrupted as it gave the files their names. */
+        p->interrupted = is_same_source(p);
+        if (!p->interrupted) pull_model_release(&p->former);
+    }
     if (rc != HEARTH_OK) return HEARTH_OK; /* there is none, or it is damaged and is written anew */
     if (is_same_source(p)) return HEARTH_OK;
     return error_set(error, HEARTH_INVALID,
                      "there is a model %s already, pulled from %s: choose another name with --name, or remove it",
                      p->name, p->former.reference);
-}
-
-/* Whether the file has its name already: of an interrupted pull it may have the one that it came under, and a former
- * file still its own. */
-static bool is_named(const struct pull *p, const char *name)
-{
-    struct stat is;
-    char *part = mem_format("%s.part", name);
-    bool waits = p->interrupted && fstatat(p->place.fd, part, &is, AT_SYMLINK_NOFOLLOW) == 0;
-    free(part);
-    return !waits;
 }
 
 /* The same file as it was pulled before; NULL: there is none, or it may be another one. */
@@ -244,11 +214,14 @@ static const struct pull_stored *find_current(const struct pull *p, const struct
     char hex[2 * SHA256_BYTES + 1];
     struct stat is;
     if (file->has_sha) sha256_to_hex(file->sha, hex);
+    /* Of an interrupted pull the file may wait under the name that it came under, and a former one have its own. */
+    char *part = mem_format("%s.part", file->name);
+    bool waits = p->interrupted && fstatat(p->place.fd, part, &is, AT_SYMLINK_NOFOLLOW) == 0;
+    free(part);
     for (size_t i = 0; i < p->former.n_files; i++) {
         const struct pull_stored *stored = &p->former.files[i];
-        bool is_there = strcmp(stored->name, file->name) == 0 && stored->size == file->size &&
-                        fstatat(p->place.fd, file->name, &is, AT_SYMLINK_NOFOLLOW) == 0 && is.st_size == file->size &&
-                        is_named(p, file->name);
+        bool is_there = !waits && strcmp(stored->name, file->name) == 0 && stored->size == file->size &&
+                        fstatat(p->place.fd, file->name, &is, AT_SYMLINK_NOFOLLOW) == 0 && is.st_size == file->size;
         bool by_etag = file->etag != NULL && stored->etag != NULL && strcmp(file->etag, stored->etag) == 0;
         if (is_there && (file->has_sha ? strcmp(stored->sha, hex) == 0 : by_etag)) return stored;
     }
@@ -256,20 +229,6 @@ static const struct pull_stored *find_current(const struct pull *p, const struct
 }
 
 /* ---- Pulling ---- */
-
-static int probe_files(struct pull *p, hearth_error *error)
-{
-    int rc = HEARTH_OK;
-    int64_t needed = 0;
-    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) {
-        struct pull_file *file = &p->files[i];
-        if (file->has_sha && find_current(p, file) != NULL) continue;
-        rc = pull_probe(file, &p->how, error);
-        int64_t missing = pull_missing(file, &p->place);
-        if (rc == HEARTH_OK && missing > 0 && find_current(p, file) == NULL) needed += missing;
-    }
-    return rc == HEARTH_OK && needed > 0 ? pull_check_space(p->place.fd, needed, error) : rc;
-}
 
 static int get_file(struct pull *p, size_t i, hearth_error *error)
 {
@@ -291,41 +250,39 @@ static int get_file(struct pull *p, size_t i, hearth_error *error)
     return rc;
 }
 
-static bool is_kept(const struct pull_model *model, const char *name)
-{
-    for (size_t i = 0; i < model->n_files; i++)
-        if (strcmp(model->files[i].name, name) == 0) return true;
-    return false;
-}
-
-/* The former files stay until all of the new ones are whole: a process that serves the model meanwhile has one or the
- * other. Without a manifest in between, an interruption leaves no mixture that would count as a model; the next pull
- * goes by the one that is prepared. */
-static int put_in_place(struct pull *p, hearth_error *error)
-{
-    int rc = pull_place_prepare(&p->place, &p->model, error);
-    if (rc == HEARTH_OK && p->model.changed) rc = pull_place_unlist(&p->place, error);
-    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++)
-        if (p->files[i].is_here) rc = pull_name_file(&p->files[i], &p->place, error);
-    if (rc == HEARTH_OK) rc = pull_place_list(&p->place, error);
-    if (rc == HEARTH_OK) {
-        /* Files that the model had before, and has no more. */
-        for (size_t i = 0; i < p->former.n_files; i++)
-            if (!is_kept(&p->model, p->former.files[i].name)) unlinkat(p->place.fd, p->former.files[i].name, 0);
-    }
-    return rc;
-}
-
 static int get_files(struct pull *p, hearth_error *error)
 {
-    int rc = probe_files(p, error);
+    int rc = HEARTH_OK;
+    int64_t needed = 0;
+    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) {
+        struct pull_file *file = &p->files[i];
+        if (file->has_sha && find_current(p, file) != NULL) continue;
+        rc = pull_probe(file, &p->how, error);
+        int64_t missing = pull_missing(file, &p->place);
+        if (rc == HEARTH_OK && missing > 0 && find_current(p, file) == NULL) needed += missing;
+    }
+    if (rc == HEARTH_OK && needed > 0) rc = pull_check_space(p->place.fd, needed, error);
     p->model.name = mem_strdup(p->name);
     p->model.reference = mem_strdup(p->reference->text);
     p->model.path = mem_strdup(p->path);
     p->model.changed = p->interrupted;
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) rc = get_file(p, i, error);
     p->model.pulled_ms = p->model.changed ? clock_unix_ms() : p->former.pulled_ms;
-    return rc == HEARTH_OK ? put_in_place(p, error) : rc;
+    /* The former files stay until all of the new ones are whole: a process that serves the model meanwhile has one or
+     * the other. Without a manifest in between, an interruption leaves no mixture that would count as a model; the next
+     * pull goes by the one that is prepared. */
+    if (rc == HEARTH_OK) rc = pull_place_prepare(&p->place, &p->model, error);
+    if (rc == HEARTH_OK && p->model.changed) rc = pull_place_unlist(&p->place, error);
+    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++)
+        if (p->files[i].is_here) rc = pull_name_file(&p->files[i], &p->place, error);
+    if (rc == HEARTH_OK) rc = pull_place_list(&p->place, error);
+    for (size_t i = 0; i < p->former.n_files && rc == HEARTH_OK; i++) {
+        const char *name = p->former.files[i].name;
+        bool is_kept = false;
+        for (size_t k = 0; k < p->model.n_files; k++) is_kept = is_kept || strcmp(p->model.files[k].name, name) == 0;
+        if (!is_kept) unlinkat(p->place.fd, name, 0);
+    }
+    return rc;
 }
 
 /* ---- All of it ---- */
@@ -365,18 +322,6 @@ static int read_endpoint(struct pull *p, hearth_error *error)
     return HEARTH_OK;
 }
 
-static void release(struct pull *p)
-{
-    for (size_t i = 0; i < p->n_files; i++) pull_file_release(&p->files[i]);
-    free(p->files);
-    free(p->name);
-    free(p->path);
-    pull_url_release(&p->endpoint);
-    pull_place_close(&p->place);
-    pull_model_release(&p->former);
-    pull_model_release(&p->model);
-}
-
 int pull_model(const struct pull_reference *reference, const struct pull_options *options, struct pull_model *model,
                hearth_error *error)
 {
@@ -407,6 +352,13 @@ int pull_model(const struct pull_reference *reference, const struct pull_options
         *model = p.model;
         p.model = (struct pull_model){0};
     }
-    release(&p);
+    for (size_t i = 0; i < p.n_files; i++) pull_file_release(&p.files[i]);
+    free(p.files);
+    free(p.name);
+    free(p.path);
+    pull_url_release(&p.endpoint);
+    pull_place_close(&p.place);
+    pull_model_release(&p.former);
+    pull_model_release(&p.model);
     return rc;
 }

@@ -40,13 +40,6 @@ static bool is_part(const char *text, size_t len)
     return len > 0 && len <= PART_MOST && text[0] != '.' && strspn(text, allowed) >= len;
 }
 
-static bool is_quant(const char *text)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/ ";
-    size_t len = strlen(text);
-    return len > 0 && len <= QUANT_MOST && strspn(text, allowed) == len;
-}
-
 static int read_repository(const char *text, struct pull_reference *reference, hearth_error *error)
 {
     const char *owner = text + strlen("hf:"), *slash = strchr(owner, '/');
@@ -55,7 +48,9 @@ static int read_repository(const char *text, struct pull_reference *reference, h
     const char *quant = repo == NULL || repo[repo_len] == '\0' ? NULL : repo + repo_len + 1;
     if (slash == NULL || !is_part(owner, (size_t)(slash - owner)) || !is_part(repo, repo_len))
         return error_set(error, HEARTH_INVALID, "this names no repository: " REPO_SYNTAX);
-    if (quant != NULL && !is_quant(quant))
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/ ";
+    size_t len = quant == NULL ? 0 : strlen(quant);
+    if (quant != NULL && (len == 0 || len > QUANT_MOST || strspn(quant, allowed) != len))
         return error_set(error, HEARTH_INVALID, "what follows the repository is no quantisation: " REPO_SYNTAX);
     reference->kind = PULL_REPOSITORY;
     reference->owner = mem_strndup(owner, (size_t)(slash - owner));
@@ -82,21 +77,6 @@ static int read_url(const char *text, struct pull_reference *reference, hearth_e
     return HEARTH_OK;
 }
 
-/* The same file has the same reference from every folder. A link keeps its own name: its target may be named by its
- * digest, as it is in caches. */
-static char *absolute_path(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash == NULL ? mem_strdup(".") : mem_strndup(path, (size_t)(slash - path) + 1);
-    char *real = realpath(folder, NULL);
-    bool is_root = real != NULL && strcmp(real, "/") == 0;
-    char *absolute =
-        real == NULL ? mem_strdup(path) : mem_format("%s/%s", is_root ? "" : real, slash == NULL ? path : slash + 1);
-    free(folder);
-    free(real);
-    return absolute;
-}
-
 static int read_file_name(const char *text, struct pull_reference *reference, hearth_error *error)
 {
     const char *path = begins_with(text, "file://") ? text + strlen("file://") : text;
@@ -104,9 +84,18 @@ static int read_file_name(const char *text, struct pull_reference *reference, he
         return error_set(
             error, HEARTH_INVALID,
             "this is no GGUF file, whose name would end in .gguf; for a repository of Hugging Face " REPO_SYNTAX);
+    /* The same file has the same reference from every folder. A link keeps its own name: its target may be named by its
+     * digest, as it is in caches. */
+    const char *slash = strrchr(path, '/');
+    char *folder = slash == NULL ? mem_strdup(".") : mem_strndup(path, (size_t)(slash - path) + 1);
+    char *real = realpath(folder, NULL);
+    bool is_root = real != NULL && strcmp(real, "/") == 0;
     struct buf shown = {0};
     reference->kind = PULL_FILE;
-    reference->place = absolute_path(path);
+    reference->place =
+        real == NULL ? mem_strdup(path) : mem_format("%s/%s", is_root ? "" : real, slash == NULL ? path : slash + 1);
+    free(folder);
+    free(real);
     utf8_put_clean(&shown, reference->place, strlen(reference->place)); /* manifests are JSON */
     free(reference->text);
     reference->text = buf_take(&shown);
@@ -121,21 +110,15 @@ char *pull_names_path(void)
     return own != NULL && own[0] != '\0' ? mem_strdup(own) : pull_user_path("XDG_CONFIG_HOME", ".config", "/names");
 }
 
-/* Whether the line gives the name a meaning, which the caller frees. */
-static bool is_line_of(char *line, const char *name, char **meaning)
-{
-    char *rest = NULL, *word = strtok_r(line, " \t\r\n", &rest);
-    char *reference = word == NULL || word[0] == '#' ? NULL : strtok_r(NULL, " \t\r\n", &rest);
-    if (reference == NULL || reference[0] == '#' || strcmp(word, name) != 0) return false;
-    *meaning = mem_strdup(reference);
-    return true;
-}
-
 static char *look_up_exactly(const char *name, const char *names)
 {
     FILE *file = names == NULL ? NULL : fopen(names, "re");
     char line[TEXT_MOST + 512], *meaning = NULL;
-    while (file != NULL && meaning == NULL && fgets(line, sizeof line, file) != NULL) is_line_of(line, name, &meaning);
+    while (file != NULL && meaning == NULL && fgets(line, sizeof line, file) != NULL) {
+        char *rest = NULL, *word = strtok_r(line, " \t\r\n", &rest);
+        char *reference = word == NULL || word[0] == '#' ? NULL : strtok_r(NULL, " \t\r\n", &rest);
+        if (reference != NULL && reference[0] != '#' && strcmp(word, name) == 0) meaning = mem_strdup(reference);
+    }
     if (file != NULL) fclose(file);
     return meaning;
 }
@@ -144,19 +127,6 @@ static char *look_up_exactly(const char *name, const char *names)
 static char *untagged(const char *name)
 {
     return mem_strndup(name, strlen(name) - (ends_with(name, ":latest") ? strlen(":latest") : 0));
-}
-
-static int refuse_name(const char *name, const char *names, hearth_error *error)
-{
-    struct buf shown = {0};
-    utf8_put_visible(&shown, name, strlen(name) > 80 ? 80 : strlen(name), false);
-    error_set(
-        error, HEARTH_NOT_FOUND,
-        "%s is not known: a line '%s REFERENCE' in %s would say what it means; or name hf:OWNER/REPO[:QUANT], a URL "
-        "or a GGUF file",
-        buf_text(&shown), buf_text(&shown), names == NULL ? "the file of short names (HEARTH_NAMES)" : names);
-    buf_release(&shown);
-    return HEARTH_NOT_FOUND;
 }
 
 /* ---- All of them ---- */
@@ -206,7 +176,17 @@ int pull_reference_read(const char *text, const char *names, struct pull_referen
     char *meaning = look_up_exactly(text, names), *short_name = untagged(text);
     if (meaning == NULL) meaning = look_up_exactly(short_name, names);
     free(short_name);
-    if (meaning == NULL) return refuse_name(text, names, error);
+    if (meaning == NULL) {
+        struct buf shown = {0};
+        utf8_put_visible(&shown, text, strlen(text) > 80 ? 80 : strlen(text), false);
+        error_set(
+            error, HEARTH_NOT_FOUND,
+            "%s is not known: a line '%s REFERENCE' in %s would say what it means; or name hf:OWNER/REPO[:QUANT], a "
+            "URL or a GGUF file",
+            buf_text(&shown), buf_text(&shown), names == NULL ? "the file of short names (HEARTH_NAMES)" : names);
+        buf_release(&shown);
+        return HEARTH_NOT_FOUND;
+    }
     pull_reference_release(reference);
     rc = read_plain(meaning, reference, &is_name, error);
     reference->short_name = untagged(text);

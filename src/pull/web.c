@@ -19,51 +19,39 @@
 
 /* ---- URLs ---- */
 
-struct parts {
-    char *scheme, *user, *host, *port;
-};
-
-static bool get_parts(const char *text, struct parts *parts)
-{
-    CURLU *handle = curl_url();
-    bool good = curl_url_set(handle, CURLUPART_URL, text, 0) == CURLUE_OK &&
-                curl_url_get(handle, CURLUPART_SCHEME, &parts->scheme, 0) == CURLUE_OK &&
-                curl_url_get(handle, CURLUPART_HOST, &parts->host, 0) == CURLUE_OK &&
-                curl_url_get(handle, CURLUPART_PORT, &parts->port, CURLU_DEFAULT_PORT) == CURLUE_OK;
-    if (good) curl_url_get(handle, CURLUPART_USER, &parts->user, 0);
-    curl_url_cleanup(handle);
-    return good && parts->host[0] != '\0';
-}
-
-static int refuse(const char *text, const char *why, hearth_error *error)
-{
-    struct buf shown = {0};
-    pull_url_put(&shown, text);
-    error_set(error, HEARTH_INVALID, "%s %s", buf_text(&shown), why);
-    buf_release(&shown);
-    return HEARTH_INVALID;
-}
-
 int pull_url_read(const char *text, struct pull_url *url, hearth_error *error)
 {
-    struct parts parts = {0};
+    char *scheme = NULL, *user = NULL, *name = NULL, *port = NULL;
     struct host host;
-    bool good = get_parts(text, &parts), is_secure = good && strcmp(parts.scheme, "https") == 0;
-    bool is_web = is_secure || (good && strcmp(parts.scheme, "http") == 0), has_user = parts.user != NULL;
+    CURLU *handle = curl_url();
+    bool good = curl_url_set(handle, CURLUPART_URL, text, 0) == CURLUE_OK &&
+                curl_url_get(handle, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+                curl_url_get(handle, CURLUPART_HOST, &name, 0) == CURLUE_OK &&
+                curl_url_get(handle, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK;
+    if (good) curl_url_get(handle, CURLUPART_USER, &user, 0);
+    curl_url_cleanup(handle);
+    good = good && name[0] != '\0';
+    bool is_secure = good && strcmp(scheme, "https") == 0, is_web = is_secure || (good && strcmp(scheme, "http") == 0);
+    bool has_user = user != NULL;
     pull_url_release(url);
     if (is_web && !has_user) {
         *url = (struct pull_url){.text = mem_strdup(text), .secure = is_secure};
-        url->origin = mem_format("%s://%s:%s", parts.scheme, parts.host, parts.port);
+        url->origin = mem_format("%s://%s:%s", scheme, name, port);
         for (char *c = url->origin; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
-        url->loopback = host_parse(parts.host, strlen(parts.host), &host) && host_is_loopback(&host);
+        url->loopback = host_parse(name, strlen(name), &host) && host_is_loopback(&host);
     }
-    curl_free(parts.scheme);
-    curl_free(parts.user);
-    curl_free(parts.host);
-    curl_free(parts.port);
+    curl_free(scheme);
+    curl_free(user);
+    curl_free(name);
+    curl_free(port);
     if (has_user) /* and maybe a password: it is not shown */
         return error_set(error, HEARTH_INVALID, "the URL has a user's name in it: models are pulled without");
-    return is_web ? HEARTH_OK : refuse(text, "is no http or https URL", error);
+    if (is_web) return HEARTH_OK;
+    struct buf shown = {0};
+    pull_url_put(&shown, text);
+    error_set(error, HEARTH_INVALID, "%s is no http or https URL", buf_text(&shown));
+    buf_release(&shown);
+    return HEARTH_INVALID;
 }
 
 void pull_url_release(struct pull_url *url)
@@ -175,11 +163,6 @@ static int64_t read_number(const char *text, size_t len)
     return len > 0 ? value : -1;
 }
 
-static void read_length(struct pull_head *head, const char *value)
-{
-    head->length = read_number(value, strlen(value));
-}
-
 static void read_range(struct pull_head *head, const char *value)
 {
     if (strncasecmp(value, "bytes ", 6) != 0) return;
@@ -189,22 +172,6 @@ static void read_range(struct pull_head *head, const char *value)
     if (dash == NULL || dash > slash) return; /* "bytes * / 100": none of it */
     head->range_first = read_number(first, (size_t)(dash - first));
     head->range_last = read_number(dash + 1, (size_t)(slash - dash - 1));
-}
-
-static void read_transfer(struct pull_head *head, const char *value)
-{
-    head->has_end = head->has_end || strcasestr(value, "chunked") != NULL;
-}
-
-static void read_encoding(struct pull_head *head, const char *value)
-{
-    head->is_encoded = strcasecmp(value, "identity") != 0;
-}
-
-static void read_etag(struct pull_head *head, const char *value)
-{
-    free(head->etag);
-    head->etag = value[0] == '"' && strlen(value) < 512 ? mem_strdup(value) : NULL; /* W/"...": a weak one */
 }
 
 /* <URL>; rel="next", one of several after commas. */
@@ -219,22 +186,26 @@ static void read_link(struct pull_head *head, const char *value)
     head->next = mem_strndup(open + 1, (size_t)(close - open - 1));
 }
 
-static const struct field {
-    const char *name;
-    void (*read)(struct pull_head *head, const char *value);
-} fields[] = {
-    {"content-length", read_length},     {"content-range", read_range}, {"transfer-encoding", read_transfer},
-    {"content-encoding", read_encoding}, {"etag", read_etag},           {"link", read_link},
-};
-
 static void read_field(struct pull_head *head, char *line)
 {
     char *colon = strchr(line, ':');
     if (colon == NULL) return;
     *colon = '\0';
     const char *value = colon + 1 + strspn(colon + 1, " \t");
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (strcasecmp(line, fields[i].name) == 0) fields[i].read(head, value);
+    if (strcasecmp(line, "content-length") == 0) {
+        head->length = read_number(value, strlen(value));
+    } else if (strcasecmp(line, "content-range") == 0) {
+        read_range(head, value);
+    } else if (strcasecmp(line, "transfer-encoding") == 0) {
+        head->has_end = head->has_end || strcasestr(value, "chunked") != NULL;
+    } else if (strcasecmp(line, "content-encoding") == 0) {
+        head->is_encoded = strcasecmp(value, "identity") != 0;
+    } else if (strcasecmp(line, "etag") == 0) {
+        free(head->etag);
+        head->etag = value[0] == '"' && strlen(value) < 512 ? mem_strdup(value) : NULL; /* W/"...": a weak one */
+    } else if (strcasecmp(line, "link") == 0) {
+        read_link(head, value);
+    }
 }
 
 /* Called with each line of a head. A status line begins another one: after a 100, say. */
@@ -307,35 +278,19 @@ static void open_curl(void)
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-static void set_fields(struct pull_request *request)
-{
-    const struct pull_web *web = request->web;
-    curl_slist_free_all(request->fields);
-    request->fields = NULL;
-    bool knows = web->token != NULL && web->token_origin != NULL && strcmp(web->token_origin, request->at.origin) == 0;
-    char *token = knows ? mem_format("Authorization: Bearer %s", web->token) : NULL;
-    char *condition =
-        request->range != NULL && request->etag != NULL ? mem_format("If-Range: %s", request->etag) : NULL;
-    if (token != NULL) request->fields = curl_slist_append(request->fields, token);
-    if (condition != NULL) request->fields = curl_slist_append(request->fields, condition);
-    curl_easy_setopt(request->curl, CURLOPT_HTTPHEADER, request->fields);
-    free(token);
-    free(condition);
-}
-
 static void prepare(struct pull_request *request)
 {
     CURL *curl = request->curl;
-    long stall = request->web->stall_seconds;
+    const struct pull_web *web = request->web;
     request->ignored = 0;
     curl_easy_setopt(curl, CURLOPT_URL, request->at.text);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's */
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, stall);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)web->stall_seconds);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, STALL_BYTES);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, stall);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)web->stall_seconds);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "hearth/" HEARTH_VERSION);
     curl_easy_setopt(curl, CURLOPT_RANGE, request->range);
     curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_line);
@@ -345,13 +300,23 @@ static void prepare(struct pull_request *request)
     curl_easy_setopt(curl, CURLOPT_PRIVATE, request);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_at_cancel);
-    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, request->web);
-    if (request->web->public_only) {
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, web);
+    if (web->public_only) {
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
         curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_public_socket);
         curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, request);
     }
-    set_fields(request);
+    curl_slist_free_all(request->fields);
+    request->fields = NULL;
+    bool knows = web->token != NULL && web->token_origin != NULL && strcmp(web->token_origin, request->at.origin) == 0;
+    char *token = knows ? mem_format("Authorization: Bearer %s", web->token) : NULL;
+    char *condition =
+        request->range != NULL && request->etag != NULL ? mem_format("If-Range: %s", request->etag) : NULL;
+    if (token != NULL) request->fields = curl_slist_append(request->fields, token);
+    if (condition != NULL) request->fields = curl_slist_append(request->fields, condition);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, request->fields);
+    free(token);
+    free(condition);
 }
 
 int pull_request_begin(struct pull_request *request, hearth_error *error)

@@ -46,17 +46,6 @@ struct view {
     hearth_error error; /* code is HEARTH_OK until it fails */
 };
 
-/* Shows how much of a prompt is read, and how much of that is cached, if it takes more than one call of the model. */
-static void show_progress(struct view *view, const hearth_result *r)
-{
-    const int32_t read = r->cache_n + r->prompt_n;
-    if (!isatty(STDERR_FILENO) || read >= r->n_prompt) return;
-    fprintf(stderr, "\r\033[Kreading the prompt: %d of %d tokens", read, r->n_prompt);
-    if (r->cache_n > 0) fprintf(stderr, ", %d of them cached", r->cache_n);
-    fflush(stderr);
-    view->has_progress = true;
-}
-
 static void end_progress(struct view *view)
 {
     if (view->has_progress) terminal_clear_line();
@@ -75,15 +64,6 @@ static void print(struct view *view, const char *text, size_t len, bool is_markd
         markdown_put_plain(text, len, &shown);
     fwrite(buf_text(&shown), 1, shown.len, stdout);
     buf_release(&shown);
-}
-
-/* Reasoning is shown on a terminal only. */
-static void show_reasoning(struct view *view, const char *text, size_t len)
-{
-    if (!view->screen->renders) return;
-    if (!view->is_reasoning) screen_style(view->screen, stdout, "2");
-    view->is_reasoning = true;
-    print(view, text, len, false);
 }
 
 static void end_reasoning(struct view *view)
@@ -113,12 +93,24 @@ static void show_event(void *ud, const struct reply_event *event)
 {
     struct view *view = ud;
     switch (event->type) {
-    case REPLY_PROGRESS:
-        show_progress(view, event->result);
+    case REPLY_PROGRESS: {
+        /* How much of the prompt is read, and how much of that is cached, if it takes more than one call of the model.
+         */
+        const hearth_result *r = event->result;
+        const int32_t read = r->cache_n + r->prompt_n;
+        if (!isatty(STDERR_FILENO) || read >= r->n_prompt) break;
+        fprintf(stderr, "\r\033[Kreading the prompt: %d of %d tokens", read, r->n_prompt);
+        if (r->cache_n > 0) fprintf(stderr, ", %d of them cached", r->cache_n);
+        fflush(stderr);
+        view->has_progress = true;
         break;
+    }
     case REPLY_REASONING:
         end_progress(view);
-        show_reasoning(view, event->text, event->len);
+        if (!view->screen->renders) break; /* reasoning is shown on a terminal only */
+        if (!view->is_reasoning) screen_style(view->screen, stdout, "2");
+        view->is_reasoning = true;
+        print(view, event->text, event->len, false);
         break;
     case REPLY_CONTENT:
         end_progress(view);
@@ -228,17 +220,12 @@ int chat_attach(struct chat *chat, const char *text)
 
 /* ---- The user's editor: $VISUAL, $EDITOR, else vi ---- */
 
-static const char *editor_program(void)
-{
-    const char *visual = getenv("VISUAL"), *editor = getenv("EDITOR");
-    if (visual != NULL && visual[0] != '\0') return visual;
-    return editor != NULL && editor[0] != '\0' ? editor : "vi";
-}
-
 static int edit_file(const char *path, hearth_error *error)
 {
     int status = -1;
-    const char *program = editor_program();
+    const char *visual = getenv("VISUAL"), *editor = getenv("EDITOR"), *program = "vi";
+    if (editor != NULL && editor[0] != '\0') program = editor;
+    if (visual != NULL && visual[0] != '\0') program = visual;
     const pid_t child = fork();
     if (child == 0) { /* the program may have arguments, so a shell reads it */
         sigset_t none;
@@ -256,21 +243,20 @@ static int edit_file(const char *path, hearth_error *error)
                      program);
 }
 
-static int write_draft(int fd, const struct buf *text, const char *path, hearth_error *error)
-{
-    const ssize_t n = write(fd, buf_text(text), text->len);
-    const bool whole = close(fd) == 0 && n == (ssize_t)text->len;
-    return whole ? HEARTH_OK : error_set(error, HEARTH_IO, "%s cannot be written: %s", path, strerror(errno));
-}
-
 /* `text` is what the editor begins with and what it has written. It is waited for. HEARTH_IO. */
 static int compose(struct buf *text, hearth_error *error)
 {
     const char *folder = getenv("TMPDIR");
     char *path = mem_format("%s/hearth-chat-XXXXXX.md", folder != NULL && folder[0] != '\0' ? folder : "/tmp");
     const int fd = mkostemps(path, 3, O_CLOEXEC);
-    int status = fd < 0 ? error_set(error, HEARTH_IO, "%s cannot be made: %s", path, strerror(errno))
-                        : write_draft(fd, text, path, error);
+    int status = HEARTH_OK;
+    if (fd < 0) {
+        status = error_set(error, HEARTH_IO, "%s cannot be made: %s", path, strerror(errno));
+    } else {
+        const ssize_t n = write(fd, buf_text(text), text->len);
+        if (close(fd) != 0 || n != (ssize_t)text->len)
+            status = error_set(error, HEARTH_IO, "%s cannot be written: %s", path, strerror(errno));
+    }
     if (status == HEARTH_OK) status = edit_file(path, error);
     buf_clear(text);
     if (status == HEARTH_OK) status = attachment_read(path, text, error);
@@ -405,18 +391,16 @@ static int run_load(struct chat *chat, const char *argument)
 
 /* ---- Models and figures ---- */
 
-static void show_models(struct chat *chat)
-{
-    struct backend_model model;
-    const char *now = chat_model(chat).name;
-    for (size_t i = 0; chat->backend->ops->model(chat->backend, i, &model); i++)
-        screen_say(&chat->screen, "%s %s", strcmp(model.name, now) == 0 ? "*" : " ", model.name);
-}
-
 static int run_model(struct chat *chat, const char *argument)
 {
     hearth_error error;
-    if (argument[0] == '\0') return show_models(chat), HEARTH_OK;
+    if (argument[0] == '\0') {
+        struct backend_model model;
+        const char *now = chat_model(chat).name;
+        for (size_t i = 0; chat->backend->ops->model(chat->backend, i, &model); i++)
+            screen_say(&chat->screen, "%s %s", strcmp(model.name, now) == 0 ? "*" : " ", model.name);
+        return HEARTH_OK;
+    }
     if (chat->backend->ops->find(chat->backend, argument, &error) < 0) return fail(chat, &error);
     free(chat->conversation.model);
     chat->conversation.model = mem_strdup(argument);
@@ -522,18 +506,6 @@ static int refuse_command_name(const struct chat *chat, const char *name)
     return fail(chat, &error);
 }
 
-static int run_command(struct chat *chat, const struct chat_command *command, const char *argument, bool has_lines)
-{
-    hearth_error error;
-    if (has_lines && !command->takes_lines) {
-        error_set(&error, HEARTH_INVALID, "/%s takes one line; a blank before it makes it a message", command->name);
-        return fail(chat, &error);
-    }
-    if (!command->needs_argument || argument[0] != '\0') return command->run(chat, argument);
-    error_set(&error, HEARTH_INVALID, "/%s %s: the file is missing", command->name, command->argument);
-    return fail(chat, &error);
-}
-
 bool chat_take_command(struct chat *chat, const char *text, int *status)
 {
     const size_t len = text[0] == '/' ? strspn(text + 1, "abcdefghijklmnopqrstuvwxyz") : 0;
@@ -545,8 +517,18 @@ bool chat_take_command(struct chat *chat, const char *text, int *status)
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0) found = &commands[i];
     const bool has_lines = strchr(text, '\n') != NULL, taken = found != NULL || (chat->editor != NULL && !has_lines);
-    if (taken)
-        *status = found != NULL ? run_command(chat, found, argument, has_lines) : refuse_command_name(chat, name);
+    hearth_error error;
+    if (taken && found == NULL) {
+        *status = refuse_command_name(chat, name);
+    } else if (taken && has_lines && !found->takes_lines) {
+        error_set(&error, HEARTH_INVALID, "/%s takes one line; a blank before it makes it a message", name);
+        *status = fail(chat, &error);
+    } else if (taken && found->needs_argument && argument[0] == '\0') {
+        error_set(&error, HEARTH_INVALID, "/%s %s: the file is missing", name, found->argument);
+        *status = fail(chat, &error);
+    } else if (taken) {
+        *status = found->run(chat, argument);
+    }
     free(name);
     return taken;
 }

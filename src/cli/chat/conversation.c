@@ -19,20 +19,6 @@
 
 /* ---- Paths ---- */
 
-/* Takes quotes away, or backslashes where there are no quotes: the ways in which terminals write special characters. */
-static void put_unquoted(struct buf *out, const char *text, size_t len)
-{
-    const char quote = len >= 2 && (text[0] == '\'' || text[0] == '"') && text[len - 1] == text[0] ? text[0] : '\0';
-    if (quote != '\0') {
-        buf_append(out, text + 1, len - 2);
-        return;
-    }
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] == '\\' && i + 1 < len) i++;
-        buf_append(out, &text[i], 1);
-    }
-}
-
 static int hex_digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -60,8 +46,14 @@ char *attachment_path(const char *text)
     size_t len = strlen(text);
     while (len > 0 && isspace((unsigned char)*text)) text++, len--;
     while (len > 0 && isspace((unsigned char)text[len - 1])) len--;
+    const char quote = len >= 2 && (text[0] == '\'' || text[0] == '"') && text[len - 1] == text[0] ? text[0] : '\0';
     struct buf plain = {0};
-    put_unquoted(&plain, text, len);
+    /* Quotes go, or backslashes where there are no quotes: the ways in which terminals write special characters. */
+    if (quote != '\0') buf_append(&plain, text + 1, len - 2);
+    for (size_t i = 0; quote == '\0' && i < len; i++) {
+        if (text[i] == '\\' && i + 1 < len) i++;
+        buf_append(&plain, &text[i], 1);
+    }
     char *path = buf_take(&plain), *home = getenv("HOME"), *whole = NULL;
     if (strncmp(path, scheme, strlen(scheme)) == 0)
         whole = path_of_url(path + strlen(scheme));
@@ -148,21 +140,17 @@ static json_t *clean_string(const char *text, size_t len)
     return string;
 }
 
-/* The content of a message with files: a part for each, then the text. */
-static json_t *content_parts(struct conversation *chat, json_t *text)
-{
-    json_t *parts = json_array();
-    for (size_t i = chat->media.n_said; i < chat->media.n; i++)
-        json_array_append_new(parts, json_pack("{s:s, s:I}", "type", "image_url", "media", (json_int_t)i));
-    json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text", text));
-    chat->media.n_said = chat->media.n;
-    return parts;
-}
-
 void conversation_say(struct conversation *chat, const char *role, const char *text, size_t len)
 {
     json_t *content = clean_string(text, len);
-    if (strcmp(role, "user") == 0 && chat->media.n > chat->media.n_said) content = content_parts(chat, content);
+    if (strcmp(role, "user") == 0 && chat->media.n > chat->media.n_said) {
+        json_t *parts = json_array(); /* one for each file, then the text */
+        for (size_t i = chat->media.n_said; i < chat->media.n; i++)
+            json_array_append_new(parts, json_pack("{s:s, s:I}", "type", "image_url", "media", (json_int_t)i));
+        json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text", content));
+        chat->media.n_said = chat->media.n;
+        content = parts;
+    }
     json_array_append_new(chat->messages, json_pack("{s:s, s:o}", "role", role, "content", content));
 }
 
@@ -306,20 +294,16 @@ json_t *conversation_export(const struct conversation *chat)
     return messages;
 }
 
-/* The base64 of a file's content part; NULL: it is none, or its file is elsewhere. */
-static const char *base64_of(const json_t *part)
-{
-    const char *url = json_string_value(json_object_get(json_object_get(part, "image_url"), "url"));
-    const char *comma = url == NULL || strncmp(url, "data:", 5) != 0 ? NULL : strchr(url, ',');
-    if (url != NULL) return comma != NULL ? comma + 1 : NULL;
-    return json_string_value(json_object_get(json_object_get(part, "input_audio"), "data"));
-}
-
 /* The part of a conversation that another one becomes: a file's names its place, a text's has nothing beside the text,
  * whatever the other had. NULL: it is neither. */
 static json_t *import_part(struct conversation *chat, const json_t *part)
 {
-    const char *base64 = base64_of(part);
+    const char *url = json_string_value(json_object_get(json_object_get(part, "image_url"), "url"));
+    const char *base64 = json_string_value(json_object_get(json_object_get(part, "input_audio"), "data"));
+    if (url != NULL) { /* without a comma its file is elsewhere */
+        const char *comma = strncmp(url, "data:", 5) != 0 ? NULL : strchr(url, ',');
+        base64 = comma != NULL ? comma + 1 : NULL;
+    }
     json_t *text = json_object_get(part, "text");
     struct base64_bytes bytes = {0};
     if (base64 == NULL) return json_is_string(text) ? json_pack("{s:s, s:O}", "type", "text", "text", text) : NULL;
@@ -328,38 +312,24 @@ static json_t *import_part(struct conversation *chat, const json_t *part)
     return json_pack("{s:s, s:I}", "type", "image_url", "media", (json_int_t)chat->media.n - 1);
 }
 
-/* A list of parts; NULL: one of them is none. */
-static json_t *import_parts(struct conversation *chat, const json_t *given)
-{
-    json_t *parts = json_array(), *part;
-    for (size_t i = 0; i < json_array_size(given); i++) {
-        part = import_part(chat, json_array_get(given, i));
-        if (part == NULL) return json_decref(parts), NULL;
-        json_array_append_new(parts, part);
-    }
-    return parts;
-}
-
-/* Role and content are taken over, and nothing else: other members are for other programs, and a template may read
- * them. */
-static bool import_message(struct conversation *chat, const json_t *message)
-{
-    json_t *role = json_object_get(message, "role"), *given = json_object_get(message, "content");
-    json_t *content = json_is_array(given) ? import_parts(chat, given) : json_incref(given);
-    const bool good = json_is_string(role) && (json_is_string(content) || json_is_array(content));
-    chat->media.n_said = chat->media.n;
-    if (good) json_array_append_new(chat->messages, json_pack("{s:O, s:O}", "role", role, "content", content));
-    json_decref(content);
-    return good;
-}
-
 int conversation_import(struct conversation *chat, const json_t *messages, hearth_error *error)
 {
     struct conversation loaded;
     bool good = json_is_array(messages);
     conversation_init(&loaded);
-    for (size_t i = 0; good && i < json_array_size(messages); i++)
-        good = import_message(&loaded, json_array_get(messages, i));
+    for (size_t i = 0; good && i < json_array_size(messages); i++) {
+        /* Role and content are taken over, and nothing else: other members are for other programs, and a template may
+         * read them. */
+        const json_t *message = json_array_get(messages, i);
+        json_t *role = json_object_get(message, "role"), *given = json_object_get(message, "content");
+        json_t *content = json_is_array(given) ? json_array() : json_incref(given);
+        good = json_is_string(role) && (json_is_string(content) || json_is_array(content));
+        for (size_t k = 0; good && k < json_array_size(given); k++)
+            good = json_array_append_new(content, import_part(&loaded, json_array_get(given, k))) == 0;
+        loaded.media.n_said = loaded.media.n;
+        if (good) json_array_append_new(loaded.messages, json_pack("{s:O, s:O}", "role", role, "content", content));
+        json_decref(content);
+    }
     if (!good) {
         conversation_release(&loaded);
         return error_set(error, HEARTH_INVALID, "no list of messages that can be gone on with: write it with /save");

@@ -111,20 +111,15 @@ const char *pastes_add(struct pastes *pastes, const struct buf *text)
     return paste->label;
 }
 
-static const struct paste *paste_at(const struct pastes *pastes, const char *text)
-{
-    for (size_t i = 0; i < pastes->n; i++)
-        if (strncmp(text, pastes->v[i].label, strlen(pastes->v[i].label)) == 0) return &pastes->v[i];
-    return NULL;
-}
-
 void pastes_expand(const struct pastes *pastes, const char *line, struct buf *out)
 {
     while (*line != '\0') {
         const size_t plain = strcspn(line, "[");
         buf_append(out, line, plain);
         line += plain;
-        const struct paste *paste = *line == '[' ? paste_at(pastes, line) : NULL;
+        const struct paste *paste = NULL;
+        for (size_t i = 0; i < pastes->n && paste == NULL; i++)
+            if (strncmp(line, pastes->v[i].label, strlen(pastes->v[i].label)) == 0) paste = &pastes->v[i];
         if (paste != NULL) {
             buf_append(out, paste->text.v, paste->text.len);
             line += strlen(paste->label);
@@ -182,40 +177,20 @@ static struct editor *editor_of(EditLine *libedit)
 #define ENTRIES_MOST 1000
 #define BYTES_MOST   4096 /* of an entry: longer ones are pasted texts, which nobody looks for here */
 
-/* `kept`: it is read from the file, where there is one, and written back. Without a home folder it is not kept. */
-static void open_history(struct editor *editor, bool kept)
+/* Adds a message, and writes the file anew: another one takes its place, so that no crash leaves half of it. Long ones
+ * are left out. A failure to write is ignored: typing goes on. */
+static void add_to_history(const struct editor *editor, const char *text)
 {
     HistEvent event;
-    char *folder = kept ? pull_user_path("XDG_STATE_HOME", ".local/state", "") : NULL;
-    editor->history = history_init();
-    history(editor->history, &event, H_SETSIZE, ENTRIES_MOST);
-    history(editor->history, &event, H_SETUNIQUE, 1);
-    if (folder == NULL) return;
-    pull_make_folders(folder, 0700);
-    editor->history_path = mem_format("%s/chat_history", folder);
-    history(editor->history, &event, H_LOAD, editor->history_path);
-    free(folder);
-}
-
-/* Another file takes the place of the old one, so that no crash leaves half of it. */
-static void write_history(const struct editor *editor)
-{
-    HistEvent event;
+    if (text[0] == '\0' || strlen(text) > BYTES_MOST) return;
+    history(editor->history, &event, H_ENTER, text);
+    if (editor->history_path == NULL) return;
     char *path = mem_format("%s.%ld", editor->history_path, (long)getpid());
     FILE *out = fopen(path, "we");
     bool whole = out != NULL && fchmod(fileno(out), 0600) == 0 && history(editor->history, &event, H_SAVE_FP, out) >= 0;
     if (out != NULL) whole = fclose(out) == 0 && whole;
     if (!whole || rename(path, editor->history_path) != 0) unlink(path);
     free(path);
-}
-
-/* Adds a message, and writes the file anew. Long ones are left out. A failure to write is ignored: typing goes on. */
-static void add_to_history(const struct editor *editor, const char *text)
-{
-    HistEvent event;
-    if (text[0] == '\0' || strlen(text) > BYTES_MOST) return;
-    history(editor->history, &event, H_ENTER, text);
-    if (editor->history_path != NULL) write_history(editor);
 }
 
 /* ---- Bytes and characters ---- */
@@ -278,26 +253,19 @@ static int read_character(EditLine *libedit, wchar_t *character)
 
 /* ---- Keys of our own ---- */
 
-/* Reads up to the mark that ends a paste. */
-static bool read_paste(struct editor *editor, struct buf *bytes)
-{
-    const size_t mark = strlen(PASTE_ENDS);
-    char byte;
-    while (bytes->len <= LINES_MOST && next_byte(editor, &byte)) {
-        buf_append(bytes, &byte, 1);
-        if (byte != '~' || bytes->len < mark || memcmp(bytes->v + bytes->len - mark, PASTE_ENDS, mark) != 0) continue;
-        bytes->len -= mark;
-        return true;
-    }
-    return false;
-}
-
 static unsigned char insert_paste(EditLine *libedit, int key)
 {
     (void)key;
     struct editor *editor = editor_of(libedit);
     struct buf bytes = {0}, text = {0};
-    const bool whole = read_paste(editor, &bytes);
+    const size_t mark = strlen(PASTE_ENDS);
+    bool whole = false;
+    char byte;
+    while (!whole && bytes.len <= LINES_MOST && next_byte(editor, &byte)) { /* up to the mark that ends a paste */
+        buf_append(&bytes, &byte, 1);
+        whole = byte == '~' && bytes.len >= mark && memcmp(bytes.v + bytes.len - mark, PASTE_ENDS, mark) == 0;
+    }
+    if (whole) bytes.len -= mark;
     pastes_clean(&text, buf_text(&bytes), bytes.len);
     if (whole && text.len > 0) el_insertstr(libedit, pastes_add(&editor->pastes, &text));
     buf_release(&text);
@@ -320,30 +288,6 @@ static char *prompt(EditLine *libedit)
     return editor_of(libedit)->goes_on ? next : first;
 }
 
-/* Appends a line that was typed; true where the message goes on after it. */
-static bool take_line(struct editor *editor, const char *typed, struct buf *message)
-{
-    size_t len = strlen(typed);
-    if (len > 0 && typed[len - 1] == '\n') len--;
-    const bool goes_on = len > 0 && typed[len - 1] == '\\';
-    char *line = mem_strndup(typed, goes_on ? len - 1 : len);
-    pastes_expand(&editor->pastes, line, message);
-    if (goes_on) buf_append(message, "\n", 1);
-    free(line);
-    return goes_on;
-}
-
-static enum editor_end end_without(struct editor *editor, struct buf *message)
-{
-    const LineInfo *line = el_line(editor->libedit);
-    const bool begun = editor->goes_on || (line != NULL && line->lastchar > line->buffer);
-    fputs(editor->stopped ? "^C\n" : "\n", editor->screen);
-    fflush(editor->screen);
-    buf_clear(message);
-    if (!editor->stopped) return EDITOR_NO_MORE;
-    return begun ? EDITOR_CLEARED : EDITOR_EMPTY;
-}
-
 enum editor_end editor_read(struct editor *editor, struct buf *message)
 {
     enum editor_end end = EDITOR_MESSAGE;
@@ -353,10 +297,22 @@ enum editor_end editor_read(struct editor *editor, struct buf *message)
     do {
         int n = 0;
         const char *typed = el_gets(editor->libedit, &n);
-        if (typed == NULL || n <= 0)
-            end = end_without(editor, message);
-        else
-            editor->goes_on = take_line(editor, typed, message);
+        if (typed == NULL || n <= 0) {
+            const LineInfo *line = el_line(editor->libedit);
+            const bool begun = editor->goes_on || (line != NULL && line->lastchar > line->buffer);
+            fputs(editor->stopped ? "^C\n" : "\n", editor->screen);
+            fflush(editor->screen);
+            buf_clear(message);
+            end = !editor->stopped ? EDITOR_NO_MORE : begun ? EDITOR_CLEARED : EDITOR_EMPTY;
+            continue;
+        }
+        size_t len = strlen(typed);
+        if (len > 0 && typed[len - 1] == '\n') len--;
+        editor->goes_on = len > 0 && typed[len - 1] == '\\';
+        char *line = mem_strndup(typed, editor->goes_on ? len - 1 : len);
+        pastes_expand(&editor->pastes, line, message);
+        if (editor->goes_on) buf_append(message, "\n", 1);
+        free(line);
     } while (end == EDITOR_MESSAGE && editor->goes_on);
     if (end == EDITOR_MESSAGE) add_to_history(editor, buf_text(message));
     pastes_release(&editor->pastes);
@@ -378,10 +334,30 @@ void editor_resume(struct editor *editor)
     send_control(editor, PASTES_ON);
 }
 
-/* Outside el_gets(), too, the terminal shall echo nothing and give bytes as they come: libedit would set it otherwise.
- */
-static void set_up(struct editor *editor)
+struct editor *editor_open(FILE *screen, int signals, bool keeps_history)
 {
+    struct editor *editor = mem_alloc(sizeof *editor);
+    *editor = (struct editor){.screen = screen, .signals = signals};
+    if (!terminal_take_bytes(&editor->terminal)) {
+        free(editor);
+        return NULL;
+    }
+    setlocale(LC_CTYPE, "C.UTF-8"); /* libedit's characters; where the user's locale has others, hearth's are these */
+    HistEvent event;
+    char *folder = keeps_history ? pull_user_path("XDG_STATE_HOME", ".local/state", "") : NULL;
+    editor->history = history_init();
+    history(editor->history, &event, H_SETSIZE, ENTRIES_MOST);
+    history(editor->history, &event, H_SETUNIQUE, 1);
+    if (folder != NULL) { /* without a home folder it is not kept */
+        pull_make_folders(folder, 0700);
+        editor->history_path = mem_format("%s/chat_history", folder);
+        history(editor->history, &event, H_LOAD, editor->history_path);
+        free(folder);
+    }
+    editor->nowhere = fopen("/dev/null", "we");
+    editor->libedit = el_init("hearth", stdin, screen, editor->nowhere != NULL ? editor->nowhere : stderr);
+    /* Outside el_gets(), too, the terminal shall echo nothing and give bytes as they come: libedit would set it
+     * otherwise. */
     EditLine *libedit = editor->libedit;
     el_set(libedit, EL_CLIENTDATA, editor);
     el_set(libedit, EL_SETTY, "-x", "-echo", "-icanon", "-iexten", NULL);
@@ -396,21 +372,6 @@ static void set_up(struct editor *editor)
     el_set(libedit, EL_BIND, "\033\n", "hearth-newline", NULL); /* Alt-Enter */
     el_set(libedit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(libedit, NULL); /* the user's ~/.editrc */
-}
-
-struct editor *editor_open(FILE *screen, int signals, bool keeps_history)
-{
-    struct editor *editor = mem_alloc(sizeof *editor);
-    *editor = (struct editor){.screen = screen, .signals = signals};
-    if (!terminal_take_bytes(&editor->terminal)) {
-        free(editor);
-        return NULL;
-    }
-    setlocale(LC_CTYPE, "C.UTF-8"); /* libedit's characters; where the user's locale has others, hearth's are these */
-    open_history(editor, keeps_history);
-    editor->nowhere = fopen("/dev/null", "we");
-    editor->libedit = el_init("hearth", stdin, screen, editor->nowhere != NULL ? editor->nowhere : stderr);
-    set_up(editor);
     send_control(editor, PASTES_ON);
     return editor;
 }

@@ -120,20 +120,6 @@ static void emit_delta(void *ud, const hearth_delta *delta)
         emit(ud, &(struct reply_event){.type = type, .text = delta->text, .len = delta->len});
 }
 
-/* The reply has ended. */
-static void finish_local(struct local *local, const hearth_error *error, struct emitter *to)
-{
-    if (local->reader != NULL) hearth_reader_end(local->reader, emit_delta, to);
-    if (error->code == HEARTH_OK)
-        emit(to, &(struct reply_event){.type = REPLY_DONE, .result = &local->inbox.result});
-    else
-        emit(to, &(struct reply_event){.type = REPLY_FAILED, .error = error});
-    hearth_reader_close(local->reader);
-    hearth_request_release(local->request);
-    local->reader = NULL;
-    local->request = NULL;
-}
-
 static enum signal_kind local_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
 {
     struct local *local = local_of(backend);
@@ -155,33 +141,36 @@ static enum signal_kind local_wait(struct backend *backend, int signals, reply_e
     if (started && local->reader == NULL) local->reader = hearth_reader_open(local->request);
     if (local->reader != NULL) hearth_reader_add(local->reader, buf_text(&text), text.len, emit_delta, to);
     buf_release(&text);
-    if (ended) finish_local(local, &error, to);
+    if (!ended) return signal;
+    if (local->reader != NULL) hearth_reader_end(local->reader, emit_delta, to);
+    if (error.code == HEARTH_OK)
+        emit(to, &(struct reply_event){.type = REPLY_DONE, .result = &result});
+    else
+        emit(to, &(struct reply_event){.type = REPLY_FAILED, .error = &error});
+    hearth_reader_close(local->reader);
+    hearth_request_release(local->request);
+    local->reader = NULL;
+    local->request = NULL;
     return signal;
 }
 
 /* ---- The cache ---- */
-
-/* Looks up, and computes nothing. */
-static int look_up(struct local *local, const struct conversation *chat, hearth_cache_lookup *out, hearth_error *error)
-{
-    hearth_params params = hearth_params_default();
-    params.only_lookup = true;
-    params.continue_final = HEARTH_CONTINUE_NEVER;
-    params.no_generation_prompt = true;
-    hearth_request *request = submit_chat(local, chat, chat->media.n_said, params, error);
-    if (request == NULL) return error->code;
-    const int status = hearth_wait(request, error);
-    hearth_request_release(request);
-    *out = local->inbox.result.lookup;
-    return status;
-}
 
 static int local_cache(struct backend *backend, const struct conversation *chat, struct backend_cache *out,
                        hearth_error *error)
 {
     struct local *local = local_of(backend);
     int status = HEARTH_OK;
-    if (json_array_size(chat->messages) > 0) status = look_up(local, chat, &out->lookup, error);
+    if (json_array_size(chat->messages) > 0) {
+        hearth_params params = hearth_params_default();
+        params.only_lookup = true; /* and nothing is computed */
+        params.continue_final = HEARTH_CONTINUE_NEVER;
+        params.no_generation_prompt = true;
+        hearth_request *request = submit_chat(local, chat, chat->media.n_said, params, error);
+        status = request == NULL ? (int)error->code : hearth_wait(request, error);
+        if (request != NULL) hearth_request_release(request);
+        if (request != NULL) out->lookup = local->inbox.result.lookup;
+    }
     out->has_lookup = status == HEARTH_OK && json_array_size(chat->messages) > 0;
     hearth_cache_status(local->instance, &out->status);
     return status;

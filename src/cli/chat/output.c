@@ -68,11 +68,8 @@ static size_t begin_line(struct markdown *state, struct buf *out)
     }
     if (kind == LINE_UNDECIDED && newline == NULL) return 0;
     state->in_line = true;
-    if (state->in_block || kind == LINE_TEXT || kind == LINE_UNDECIDED) {
-        buf_append(out, state->held.v, indent);
-        return indent;
-    }
     buf_append(out, state->held.v, indent);
+    if (state->in_block || kind == LINE_TEXT || kind == LINE_UNDECIDED) return indent;
     buf_puts(out, kind == LINE_ITEM ? "\xe2\x80\xa2 " : BOLD);
     state->is_heading = kind == LINE_HEADING;
     return indent + mark;
@@ -87,26 +84,6 @@ static void put_style(const struct markdown *state, struct buf *out)
     if (state->is_code) buf_puts(out, CODE);
 }
 
-static void end_line(struct markdown *state, struct buf *out)
-{
-    const bool styled = state->is_bold || state->is_code || state->is_heading;
-    state->in_line = state->is_bold = state->is_code = state->is_heading = false;
-    if (styled) buf_puts(out, PLAIN);
-    buf_puts(out, "\n");
-}
-
-/* Two asterisks at `text`: bold begins before a letter and ends after one. How many bytes are done; 0: undecided. */
-static size_t take_asterisks(struct markdown *state, const char *text, size_t len, struct buf *out)
-{
-    if (len == 1) return 0;
-    if (text[1] != '*') return buf_puts(out, "*"), 1;
-    if (!state->is_bold && len == 2) return 0;
-    if (!state->is_bold && strchr(" \t\n*", text[2]) != NULL) return buf_puts(out, "**"), 2;
-    state->is_bold = !state->is_bold;
-    put_style(state, out);
-    return 2;
-}
-
 /* One mark, or the text before the next; how many bytes are done. 0: it is not decided. */
 static size_t take_inline(struct markdown *state, const char *text, size_t len, struct buf *out)
 {
@@ -116,8 +93,22 @@ static size_t take_inline(struct markdown *state, const char *text, size_t len, 
         markdown_put_plain(text, plain < len ? plain : len, out);
         return plain < len ? plain : len;
     }
-    if (*text == '*') return take_asterisks(state, text, len, out);
-    if (*text == '\n') return end_line(state, out), 1;
+    if (*text == '*') { /* of two, bold begins before a letter and ends after one */
+        if (len == 1) return 0;
+        if (text[1] != '*') return buf_puts(out, "*"), 1;
+        if (!state->is_bold && len == 2) return 0;
+        if (!state->is_bold && strchr(" \t\n*", text[2]) != NULL) return buf_puts(out, "**"), 2;
+        state->is_bold = !state->is_bold;
+        put_style(state, out);
+        return 2;
+    }
+    if (*text == '\n') {
+        const bool styled = state->is_bold || state->is_code || state->is_heading;
+        state->in_line = state->is_bold = state->is_code = state->is_heading = false;
+        if (styled) buf_puts(out, PLAIN);
+        buf_puts(out, "\n");
+        return 1;
+    }
     if (*text == '`') {
         state->is_code = !state->is_code;
         put_style(state, out);
@@ -150,21 +141,16 @@ void markdown_end(struct markdown *state, struct buf *out)
 
 /* ---- Notices ---- */
 
-static bool wants_colours(void)
-{
-    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    return (none == NULL || none[0] == '\0') && terminal != NULL && strcmp(terminal, "dumb") != 0;
-}
-
 struct screen screen_find(void)
 {
     const bool out = isatty(STDOUT_FILENO);
+    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
     return (struct screen){
         .file = out                     ? stdout
                 : isatty(STDERR_FILENO) ? stderr
                                         : NULL,
         .renders = out,
-        .colours = wants_colours(),
+        .colours = (none == NULL || none[0] == '\0') && terminal != NULL && strcmp(terminal, "dumb") != 0,
     };
 }
 

@@ -9,40 +9,28 @@
 
 /* ---- Events ---- */
 
-struct sse_listener {
-    sse_event_fn each;
-    void *ud;
-};
-
 static int refuse_size(const char *what, hearth_error *error)
 {
     return error_set(error, HEARTH_TOO_LONG, "the server sent %s of more than %u MiB: it is no reply of a chat", what,
                      SSE_MOST >> 20);
 }
 
-static void end_event(struct sse *sse, const struct sse_listener *to)
+static void end_event(struct sse *sse, sse_event_fn each, void *ud)
 {
-    if (sse->has_data) to->each(to->ud, buf_text(&sse->data), sse->data.len);
+    if (sse->has_data) each(ud, buf_text(&sse->data), sse->data.len);
     buf_clear(&sse->data);
     sse->has_data = false;
 }
 
-/* The value of the field `data`; NULL: the line is another field, or a comment. */
-static const char *value_of(const char *line, size_t len)
-{
-    if (len < 5 || memcmp(line, "data:", 5) != 0) return NULL;
-    return line + 5 + (len > 5 && line[5] == ' ');
-}
-
 /* A line without its end. */
-static int take_sse_line(struct sse *sse, const struct sse_listener *to, hearth_error *error)
+static int take_sse_line(struct sse *sse, sse_event_fn each, void *ud, hearth_error *error)
 {
     const char *line = buf_text(&sse->line);
     size_t len = sse->line.len;
     if (len > 0 && line[len - 1] == '\r') len--;
-    if (len == 0) return end_event(sse, to), HEARTH_OK;
-    const char *value = value_of(line, len);
-    if (value == NULL) return HEARTH_OK;
+    if (len == 0) return end_event(sse, each, ud), HEARTH_OK;
+    if (len < 5 || memcmp(line, "data:", 5) != 0) return HEARTH_OK; /* another field, or a comment */
+    const char *value = line + 5 + (len > 5 && line[5] == ' ');
     const size_t value_len = (size_t)(line + len - value);
     if (sse->data.len + value_len > SSE_MOST) return refuse_size("an event", error);
     if (sse->has_data) buf_append(&sse->data, "\n", 1);
@@ -53,7 +41,6 @@ static int take_sse_line(struct sse *sse, const struct sse_listener *to, hearth_
 
 int sse_add(struct sse *sse, const struct buf *bytes, sse_event_fn each, void *ud, hearth_error *error)
 {
-    const struct sse_listener to = {each, ud};
     int status = HEARTH_OK;
     for (size_t at = 0; at < bytes->len && status == HEARTH_OK;) {
         const char *newline = memchr(bytes->v + at, '\n', bytes->len - at);
@@ -62,7 +49,7 @@ int sse_add(struct sse *sse, const struct buf *bytes, sse_event_fn each, void *u
         buf_append(&sse->line, bytes->v + at, piece);
         at += piece + (newline != NULL);
         if (newline == NULL) break;
-        status = take_sse_line(sse, &to, error);
+        status = take_sse_line(sse, each, ud, error);
         buf_clear(&sse->line);
     }
     return status;
@@ -71,10 +58,9 @@ int sse_add(struct sse *sse, const struct buf *bytes, sse_event_fn each, void *u
 void sse_end(struct sse *sse, sse_event_fn each, void *ud)
 {
     hearth_error ignored;
-    const struct sse_listener to = {each, ud};
-    if (sse->line.len > 0) take_sse_line(sse, &to, &ignored);
+    if (sse->line.len > 0) take_sse_line(sse, each, ud, &ignored);
     buf_clear(&sse->line);
-    end_event(sse, &to);
+    end_event(sse, each, ud);
 }
 
 void sse_release(struct sse *sse)
@@ -169,14 +155,6 @@ static void fail_with(struct chunks *chunks, const char *what, const char *text,
     buf_release(&shown);
 }
 
-static void read_error(struct chunks *chunks, const json_t *error)
-{
-    const json_t *message = json_is_object(error) ? json_object_get(error, "message") : error;
-    if (error == NULL || json_is_null(error)) return;
-    const char *text = json_is_string(message) ? json_string_value(message) : "it does not say why";
-    fail_with(chunks, "the server has ended the reply", text, strlen(text));
-}
-
 void chunks_read(void *ud, const char *data, size_t len)
 {
     static const char last[] = "[DONE]";
@@ -190,7 +168,11 @@ void chunks_read(void *ud, const char *data, size_t len)
         read_choice(chunks, json_array_get(json_object_get(chunk, "choices"), 0));
         read_usage(chunks, json_object_get(chunk, "usage"));
         read_timings(chunks, json_object_get(chunk, "timings"));
-        read_error(chunks, json_object_get(chunk, "error"));
+        const json_t *error = json_object_get(chunk, "error");
+        const json_t *message = json_is_object(error) ? json_object_get(error, "message") : error;
+        const char *why = json_is_string(message) ? json_string_value(message) : "it does not say why";
+        if (error != NULL && !json_is_null(error))
+            fail_with(chunks, "the server has ended the reply", why, strlen(why));
     } else {
         fail_with(chunks, "the server sent an event that is no JSON object: is it a server of OpenAI's API?", data,
                   len);

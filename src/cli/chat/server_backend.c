@@ -71,18 +71,6 @@ static bool server_model(struct backend *backend, size_t index, struct backend_m
     return true;
 }
 
-static bool is_called(const json_t *model, const char *name)
-{
-    bool called = strcmp(name_of(model), name) == 0;
-    size_t i;
-    const json_t *alias;
-    json_array_foreach(json_object_get(model, "aliases"), i, alias)
-    {
-        called = called || (json_is_string(alias) && strcmp(json_string_value(alias), name) == 0);
-    }
-    return called;
-}
-
 static int server_find(struct backend *backend, const char *name, hearth_error *error)
 {
     const struct server_backend *server = server_of(backend);
@@ -91,25 +79,12 @@ static int server_find(struct backend *backend, const char *name, hearth_error *
     if (name == NULL) return 0;
     json_array_foreach(server->models, i, model)
     {
-        if (is_called(model, name)) return (int)i;
+        if (strcmp(name_of(model), name) == 0 || has_word(json_object_get(model, "aliases"), name)) return (int)i;
     }
     char *what = mem_format("%s has no chat model", server->remote.url);
     const int code = remote_refuse_model(server->models, what, name, error);
     free(what);
     return code;
-}
-
-/* Only hearth lists the type of a model; models of other servers count as chat models. */
-static bool can_chat(const json_t *model)
-{
-    const char *type = json_string_value(json_object_get(model, "type"));
-    return name_of(model) != NULL && (type == NULL || (strcmp(type, "embedding") != 0 && strcmp(type, "rerank") != 0));
-}
-
-static bool is_of_family(const json_t *model)
-{
-    const char *owner = json_string_value(json_object_get(model, "owned_by"));
-    return owner != NULL && (strcmp(owner, "hearth") == 0 || strcmp(owner, "llamacpp") == 0);
 }
 
 /* Reads the server's list. One without such a list has the model that was named. */
@@ -121,9 +96,14 @@ static int list_models(struct server_backend *server, const char *wanted, hearth
     if (list == NULL) json_array_append_new(server->models, json_pack("{s:s}", "id", wanted));
     json_array_foreach(json_object_get(list, "data"), i, model)
     {
-        if (!can_chat(model)) continue;
+        const char *type = json_string_value(json_object_get(model, "type"));
+        const char *owner = json_string_value(json_object_get(model, "owned_by"));
+        /* Only hearth lists the type of a model; models of other servers count as chat models. */
+        const bool is_other = type != NULL && (strcmp(type, "embedding") == 0 || strcmp(type, "rerank") == 0);
+        if (name_of(model) == NULL || is_other) continue;
         json_array_append(server->models, model);
-        server->has_progress = server->has_progress || is_of_family(model);
+        server->has_progress =
+            server->has_progress || (owner != NULL && (strcmp(owner, "hearth") == 0 || strcmp(owner, "llamacpp") == 0));
     }
     json_decref(list);
     if (json_array_size(server->models) > 0) return HEARTH_OK;
@@ -138,8 +118,10 @@ static const char *model_for(const struct server_backend *server, const struct c
     return chat->model != NULL ? chat->model : name_of(json_array_get(server->models, 0));
 }
 
-static void release_reply(struct server_backend *server)
+/* Closes the connection, which ends a reply under way at the server. */
+static void server_stop(struct backend *backend)
 {
+    struct server_backend *server = server_of(backend);
     remote_stream_close(server->stream);
     server->stream = NULL;
     buf_release(&server->body);
@@ -165,12 +147,6 @@ static int server_ask(struct backend *backend, const struct conversation *chat, 
         &server->remote,
         &(struct remote_request){.path = COMPLETIONS, .body = &server->body, .silence_s = server->silence_s});
     return HEARTH_OK;
-}
-
-/* The connection is closed, which ends the reply at the server. */
-static void server_stop(struct backend *backend)
-{
-    release_reply(server_of(backend));
 }
 
 /* ---- What arrives ---- */
@@ -235,7 +211,7 @@ static void finish(struct server_backend *server, const struct emitter *to)
         last.result = &chunks->result;
     }
     to->each(to->ud, &last);
-    release_reply(server);
+    server_stop(&server->base);
 }
 
 static enum signal_kind server_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
@@ -267,22 +243,6 @@ static enum signal_kind server_wait(struct backend *backend, int signals, reply_
 
 /* ---- The cache ---- */
 
-static int look_up_at(struct server_backend *server, const struct conversation *chat, hearth_cache_lookup *out,
-                      hearth_error *error)
-{
-    json_t *body = json_pack("{s:s, s:o, s:b, s:b}", "model", model_for(server, chat), "messages",
-                             conversation_export(chat), "add_generation_prompt", 0, "continue_final_message", 0);
-    json_t *found = remote_ask_json(&server->remote, "/cache/lookup", body, error);
-    json_decref(body);
-    if (found == NULL) return error->code;
-    *out = (hearth_cache_lookup){.prompt = chunks_count(found, "prompt_tokens"),
-                                 .resident = chunks_count(found, "resident")};
-    out->reusable = out->prompt - chunks_count(found, "computed");
-    for (size_t i = 0; hearth_tier_name(i) != NULL; i++) out->tiers[i] = chunks_count(found, hearth_tier_name(i));
-    json_decref(found);
-    return HEARTH_OK;
-}
-
 static uint64_t size_of(const json_t *object, const char *name)
 {
     const json_int_t value = json_integer_value(json_object_get(object, name));
@@ -294,7 +254,20 @@ static int server_cache(struct backend *backend, const struct conversation *chat
 {
     struct server_backend *server = server_of(backend);
     const bool has_words = json_array_size(chat->messages) > 0;
-    if (has_words && look_up_at(server, chat, &out->lookup, error) < 0) return error->code;
+    if (has_words) {
+        json_t *body = json_pack("{s:s, s:o, s:b, s:b}", "model", model_for(server, chat), "messages",
+                                 conversation_export(chat), "add_generation_prompt", 0, "continue_final_message", 0);
+        json_t *found = remote_ask_json(&server->remote, "/cache/lookup", body, error);
+        json_decref(body);
+        if (found == NULL) return error->code;
+        hearth_cache_lookup *lookup = &out->lookup;
+        *lookup = (hearth_cache_lookup){.prompt = chunks_count(found, "prompt_tokens"),
+                                        .resident = chunks_count(found, "resident")};
+        lookup->reusable = lookup->prompt - chunks_count(found, "computed");
+        for (size_t i = 0; hearth_tier_name(i) != NULL; i++)
+            lookup->tiers[i] = chunks_count(found, hearth_tier_name(i));
+        json_decref(found);
+    }
     out->has_lookup = has_words;
     json_t *status = remote_ask_json(&server->remote, "/cache", NULL, error);
     if (status == NULL) return error->code;
@@ -318,7 +291,7 @@ static int server_cache(struct backend *backend, const struct conversation *chat
 static void server_end(struct backend *backend)
 {
     struct server_backend *server = server_of(backend);
-    release_reply(server);
+    server_stop(backend);
     json_decref(server->models);
     remote_close(&server->remote);
     free(server);
