@@ -42,6 +42,13 @@ static const char *text(const json_t *object, const char *name)
     return json_string_value(json_object_get(object, name));
 }
 
+/* "" for one that the server, of another version perhaps, does not tell. */
+static const char *words_of(const json_t *object, const char *name)
+{
+    const char *found = text(object, name);
+    return found != NULL ? found : "";
+}
+
 static void print_words(const char *label, const char *words)
 {
     struct buf visible = {0};
@@ -97,7 +104,7 @@ static void print_answer(const json_t *found)
     }
     const json_t *divergence = json_object_get(found, "divergence");
     int64_t position = number(divergence, "position"), prompt = number(found, "prompt_tokens");
-    const char *where = text(divergence, "where"), *nearest = text(divergence, "nearest");
+    const char *where = text(divergence, "where"), *nearest = words_of(divergence, "nearest");
     if (where == NULL) {
         printf("nothing that is resident or stored begins like this prompt, under its cache_salt and adapters\n");
         return;
@@ -108,10 +115,10 @@ static void print_answer(const json_t *found)
         printf("after %" PRId64 " tokens", position);
         const json_t *message = json_object_get(divergence, "message");
         if (json_is_integer(message))
-            printf(", in message %d (%s),", (int)json_integer_value(message), text(divergence, "role"));
+            printf(", in message %d (%s),", (int)json_integer_value(message), words_of(divergence, "role"));
         printf(" the prompt diverges from the nearest one (%s)\n", where);
-        print_words("both say", text(divergence, "common"));
-        print_next_words(text(divergence, "prompt"), nearest);
+        print_words("both say", words_of(divergence, "common"));
+        print_next_words(words_of(divergence, "prompt"), nearest);
     }
     print_limit(text(divergence, "limit"));
 }

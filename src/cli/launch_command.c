@@ -225,6 +225,10 @@ static int run_agent(const struct launch *launch, const struct agents_settings *
         fprintf(stderr, COMMAND ": cannot run %s: %s\n", words.v[0], strerror(errno));
         _exit(127);
     }
+    if (agent < 0) {
+        fprintf(stderr, COMMAND ": cannot run %s: %s\n", settings->words[0], strerror(errno));
+        return 126;
+    }
     signal(SIGINT, SIG_IGN); /* the terminal sends both to the agent as well, which decides */
     signal(SIGQUIT, SIG_IGN);
     while (waitpid(agent, &status, 0) < 0 && errno == EINTR) continue;

@@ -183,6 +183,7 @@ static bool assign_seq(struct engine *engine, struct slot *slot, const struct pl
     /* The snapshot or checkpoint in memory that will be loaded. */
     const struct snapshot *snapshot = p->how == PLACE_SHARE ? seq_checkpoint_at(engine, p->source, p->n) : p->snapshot;
     bool takes_cells = p->how == PLACE_CONTINUE || p->how == PLACE_SHARE;
+    /* Asked before the placement is carried out, which cuts the source to where the prompt parts from it. */
     bool stays_kept = takes_cells && p->source->kept && orders_continue(slot->job, p->source, p->n);
     if (p->source != NULL) p->source->pinned = true;
     if (snapshot != NULL) snapshots_hold(engine->snapshots, snapshot);

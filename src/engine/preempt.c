@@ -175,7 +175,9 @@ void preempt_carry_out(struct engine *engine)
     if (p.victim == NULL || !can_be_preempted(engine, p.victim)) return; /* its slot is idle if it has ended */
     bool is_waiting = engine->waiting.first == p.for_job;
     struct job_list *list = is_waiting ? &engine->waiting : &p.victim->queue;
-    if (list->first != p.for_job) return; /* it has left */
+    /* It has left; another one at its address has not waited so long. */
+    if (list->first != p.for_job) return;
+    if (clock_now(engine->clock) - list->first->queued_at < engine->slot_timeout_ns) return;
     for (size_t i = 0; is_waiting && i < engine->n_slots; i++)
         if (engine->slots[i].state == SLOT_IDLE) return;
     struct job *job = job_list_take_first(list);

@@ -272,7 +272,7 @@ static enum outcome upload_rows(struct writing *writing, struct block_range *ran
     int32_t stride = writing->store->params.stride, first = (job->from + stride - 1) / stride;
     bool tail = job->codec.has_state && job->to % stride > 0 && first <= range->last;
     if (first >= range->last && !tail) return STORED;
-    range->first = first > 0 ? first - 1 : 0;
+    range->first = first > 0 ? first - 1 : 0; /* the block before, too: what a block follows has to be there */
     struct backend_probed *probed = mem_alloc((size_t)(range->last - range->first + 1) * sizeof *probed);
     enum outcome outcome = tier_probe(writing->tier, range, probed) == 0 ? STORED : FAILED;
     for (int32_t block = first; outcome == STORED && block < range->last; block++) {
@@ -301,7 +301,7 @@ static enum outcome upload_state(struct writing *writing, const struct block_ran
     struct slab_head head = head_of(writing, job->codec.rows ? job->to : 0, job->to);
     if (job->codec.rows) head.parent = head.key;
     const struct slab_name names[] = {{head.key, SLAB_STATE}, {head.key, SLAB_ROWS}};
-    struct backend_probed probed[2];
+    struct backend_probed probed[2] = {0};
     enum outcome outcome = FAILED;
     hearth_error error = {0};
     bool known = tier_ask(tier, names, 2, probed, 0) == 0, follows = !job->codec.rows || probed[1].there;

@@ -388,8 +388,11 @@ static char *read_text_file(const char *path, hearth_error *error)
     char chunk[4096];
     size_t n;
     while ((n = fread(chunk, 1, sizeof chunk, file)) > 0) buf_append(&text, chunk, n);
+    bool failed = ferror(file) != 0;
+    if (failed) error_at(error, HEARTH_IO, path, "cannot read %s: %s", path, strerror(errno));
     fclose(file);
-    return buf_take(&text);
+    if (failed) buf_release(&text);
+    return failed ? NULL : buf_take(&text);
 }
 
 /* The template that llama.cpp, too, uses for a model without one. */

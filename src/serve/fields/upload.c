@@ -96,6 +96,7 @@ void uploads_take(struct uploads *uploads, json_t *text, const char *field)
     struct base64_bytes bytes = {0};
     hearth_error error;
     const char *given = json_string_value(text);
+    /* A URL begins as "https://" does: with letters, and "+", "-", "." among them. */
     const size_t scheme = given == NULL ? 0 : strspn(given, letters);
     if (scheme > 0 && strncmp(given + scheme, "://", 3) == 0) {
         add(uploads, &(hearth_medium){.field = field, .url = given});

@@ -54,7 +54,7 @@ static void put_piece(struct buf *out, const char *bytes, size_t len)
         buf_puts(out, "\"");
         return;
     }
-    struct buf clean = {0};
+    struct buf clean = {0}; /* the same bytes where they are valid UTF-8, which a JSON string can hold */
     utf8_put_clean(&clean, bytes, len);
     if (clean.len == len && memcmp(clean.v, bytes, len) == 0)
         utf8_put_json_string(out, bytes, len);

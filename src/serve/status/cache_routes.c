@@ -375,6 +375,7 @@ static void *read_resident(struct buf *body, hearth_error *error)
 static void give_resident(struct call *call, void *ud)
 {
     struct wanted *wanted = ud;
+    struct workers *workers = call->server->workers; /* the call may end below */
     struct order_end *end = open_order(call);
     hearth_resident_order order = {.model = call_model(call, wanted->model),
                                    .seq_id = wanted->seq_id,
@@ -383,7 +384,7 @@ static void give_resident(struct call *call, void *ud)
     hearth_error error;
     int rc = hearth_order_resident(call->server->instance, &order, note_order_end, end, &error);
     watch_order(end, rc == HEARTH_OK ? NULL : &error);
-    release_wanted(wanted);
+    workers_release(workers, release_wanted, wanted);
 }
 
 const struct reading_form resident_orders_give =
@@ -417,12 +418,13 @@ static void *read_stored(struct buf *body, hearth_error *error)
 static void give_stored(struct call *call, void *ud)
 {
     struct wanted *wanted = ud;
+    struct workers *workers = call->server->workers; /* the call may end below */
     struct order_end *end = open_order(call);
     hearth_stored_order order = {.tier = wanted->tier, .key = wanted->key, .act = (hearth_stored_act)wanted->order};
     hearth_error error;
     int rc = hearth_order_stored(call->server->instance, &order, note_order_end, end, &error);
     watch_order(end, rc == HEARTH_OK ? NULL : &error);
-    release_wanted(wanted);
+    workers_release(workers, release_wanted, wanted);
 }
 
 const struct reading_form stored_order =
