@@ -76,7 +76,7 @@ static void read_content(common_chat_msg &message, const json_t *object, const m
         if (type != "text" && type != "refusal")
             read_media(part, type, media, at, result);
         else if (find_field(part, type.c_str()) == nullptr)
-            throw refusal{HEARTH_INVALID, at + "." + type, "must be a string"};
+            throw refusal{HEARTH_INVALID, at.append(".").append(type), "must be a string"};
         else
             result.text = optional_text(part, type.c_str(), at);
         message.content_parts.push_back(std::move(result));

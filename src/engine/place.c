@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* ---- Carrying out ---- */
@@ -47,6 +48,7 @@ static enum llm_loaded restore_snapshot(struct engine *engine, struct seq *seq, 
 static enum evict_outcome load_prefix(struct engine *engine, const struct job *job, const struct placement *p,
                                       struct seq *seq)
 {
+    assert(p->how != PLACE_RESTORE || p->snapshot != NULL);
     if (p->how == PLACE_CONTINUE) {
         seq_cut_to(engine, seq, p->n);
         media_spans_copy(&seq->media, &job->media.spans);
