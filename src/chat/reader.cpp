@@ -509,11 +509,12 @@ void chat_reader::finish(const chat::delta_sink &to)
     } else if (!left_format) {
         fall_back_to_content(to);
     }
-    closed = calls.empty();
-    if (!closed && all.fits) { /* whether it is a whole reply in the format, and no prefix of one alone */
+    bool whole = calls.empty();
+    if (!whole && all.fits) { /* whether it is a whole reply in the format, and no prefix of one alone */
         common_peg_parse_context context(full_text, COMMON_PEG_PARSE_FLAG_NONE);
-        closed = format.parser.empty() || format.parser.parse(context).success();
+        whole = format.parser.empty() || format.parser.parse(context).success();
     }
+    closed = whole;
     left_format = true;
 }
 
