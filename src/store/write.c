@@ -272,7 +272,7 @@ static enum outcome upload_rows(struct writing *writing, struct block_range *ran
     int32_t stride = writing->store->params.stride, first = (job->from + stride - 1) / stride;
     bool tail = job->codec.has_state && job->to % stride > 0 && first <= range->last;
     if (first >= range->last && !tail) return STORED;
-    range->first = first > 0 ? first - 1 : 0; /* the block before, too: what a block follows has to be there */
+    range->first = first > 0 ? first - 1 : 0; /* the block before, too, which has to be there */
     struct backend_probed *probed = mem_alloc((size_t)(range->last - range->first + 1) * sizeof *probed);
     enum outcome outcome = tier_probe(writing->tier, range, probed) == 0 ? STORED : FAILED;
     for (int32_t block = first; outcome == STORED && block < range->last; block++) {
