@@ -44,6 +44,9 @@ function bytesOf(file, seen = new Set()) {
   return Buffer.concat([own, ...imported.map((name) => bytesOf(name, seen))]);
 }
 
+// What end-to-end tests start without naming it: their library, and make.
+const always = new Set(['tests/', 'Makefile', 'CMakeLists.txt']);
+
 // What holds for all tests of this machine.
 function describeMachine() {
   const packages = '/var/lib/dpkg/status';
@@ -63,7 +66,7 @@ function begin() {
     const [name, file] = test.split('=');
     const bytes = bytesOf(file);
     const isNamed = file.endsWith('.js')
-      ? { top: (top) => top === 'tests/' || bytes.includes(top.replace('/', '')), program: () => true }
+      ? { top: (top) => always.has(top) || bytes.includes(top.replace('/', '')), program: () => true }
       // A program names the folders of its sources, too, for debuggers.
       : { top: (top) => !/^(src|include|tools)\//.test(top) && bytes.includes(top),
         program: (program) => (program === 'hearth' ? ["'", '"', ' ', '\0'].some((end) => bytes.includes(`bin/hearth${end}`)) : bytes.includes(program)) };
