@@ -167,7 +167,6 @@ void engine_check(const struct engine *engine)
     static _Atomic uint64_t rounds;
     check_slots(engine);
     for (size_t i = 0; i < engine->n_seqs; i++) check_seq(engine, &engine->seqs[i]);
-
     check_queues(engine);
     check_cell_book(engine);
     if (atomic_fetch_add_explicit(&rounds, 1, memory_order_relaxed) % COMPARED_ROUNDS == 0) check_sharing(engine);

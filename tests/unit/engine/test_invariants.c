@@ -205,7 +205,7 @@ static const struct fault faults[] = {
     {"a_cell_without_a_token", lose_a_token, "tokens.len"},
     {"more_exact_cells_than_there_are", claim_exact_cells, "n_exact"},
     {"messages_beyond_the_cells", name_messages_beyond_the_cells, "message_tokens"},
-    {"an_idle_slot_that_has_a_request", leave_a_slot_idle, "slot->job == NULL"},
+    {"an_idle_slot_that_has_a_request", leave_a_slot_idle, "job == NULL"},
     {"a_slot_that_computes_on_no_sequence", forget_the_slots_sequence, "seq != NULL"},
     {"an_idle_sequence_that_a_slot_computes_on", take_a_sequence_for_idle, "seq->state == SEQ_RUNNING"},
     {"a_free_sequence_that_has_cells", take_a_sequence_for_free, "SEQ_FREE"},
