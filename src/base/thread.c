@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <ctype.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,4 +77,30 @@ int thread_try(int n, const char *task, hearth_error *error)
 void thread_give_way(int steps)
 {
     setpriority(PRIO_PROCESS, (id_t)gettid(), steps); /* on Linux of this thread alone */
+}
+
+static bool read_cpu(const char **at, size_t *cpu)
+{
+    char *end;
+    if (!isdigit((unsigned char)**at)) return false;
+    *cpu = strtoul(*at, &end, 10);
+    *at = end;
+    return *cpu < THREAD_CPUS;
+}
+
+bool thread_read_cpus(const char *text, bool *cpus)
+{
+    memset(cpus, 0, THREAD_CPUS * sizeof *cpus);
+    for (const char *at = text;; at++) {
+        size_t first, last;
+        if (!read_cpu(&at, &first)) return false;
+        last = first;
+        if (*at == '-') {
+            at++;
+            if (!read_cpu(&at, &last) || last < first) return false;
+        }
+        for (size_t i = first; i <= last; i++) cpus[i] = true;
+        if (*at == '\0') return true;
+        if (*at != ',') return false;
+    }
 }

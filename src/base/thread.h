@@ -1,4 +1,5 @@
-/* Starting threads, and the error where the system gives none. No state; any thread. */
+/* Starting threads, the error where the system gives none, and lists of the CPUs that they run on. No state; any
+ * thread. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 
@@ -37,5 +38,11 @@ int thread_refuse(int number, const char *task, hearth_error *error);
 /* Lowers the priority of the calling thread, and of those that it starts from then on, by so many steps of nice(2).
  * Where the system does not allow it nothing happens. */
 void thread_give_way(int steps);
+
+#define THREAD_CPUS 512 /* that are told apart: as many as llama.cpp does */
+
+/* Reads numbers of CPUs and ranges with a comma between them, "0-7,16": sets those of `cpus`, THREAD_CPUS of them.
+ * False: it is no such list, or names CPUs that are not told apart. */
+bool thread_read_cpus(const char *text, bool *cpus);
 
 #endif

@@ -1,6 +1,7 @@
 /* Opens the format of a context's states. It detects the layout in the bytes of a snapshot, and tests saving, cutting,
  * joining and loading before anything relies on it. The test is needed, since llama.cpp's format is internal and may
- * change with any version. Runs on the engine's thread; a format is immutable afterwards, and any thread may use it. */
+ * change with any version. Runs on the thread that opens the context; a format is immutable afterwards, and any thread
+ * may use it. */
 #include "llm/state_layout.h"
 
 #include "base/error.h"

@@ -9,7 +9,6 @@
 #include "llm/context.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <ggml-cpu.h>
 #include <llama.h>
 #include <pthread.h>
@@ -17,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_CPUS GGML_MAX_N_THREADS /* that llama.cpp can tell apart */
+#define MOST_CPUS THREAD_CPUS
+_Static_assert(THREAD_CPUS == GGML_MAX_N_THREADS, "llama.cpp tells as many apart");
 
 /* ---- CPUs ---- */
 
@@ -43,44 +43,16 @@ static struct cpus cpus_of_process(void)
     return cpus;
 }
 
-static bool read_cpu(const char **at, size_t *cpu)
-{
-    char *end;
-    if (!isdigit((unsigned char)**at)) return false;
-    unsigned long number = strtoul(*at, &end, 10);
-    *at = end;
-    *cpu = number;
-    return number < MOST_CPUS;
-}
-
-/* Numbers and ranges, with a comma between them. */
-static bool read_cpus(const char *text, struct cpus *cpus)
-{
-    *cpus = (struct cpus){0};
-    for (const char *at = text;; at++) {
-        size_t first, last;
-        if (!read_cpu(&at, &first)) return false;
-        last = first;
-        if (*at == '-') {
-            at++;
-            if (!read_cpu(&at, &last) || last < first) return false;
-        }
-        for (size_t i = first; i <= last; i++) cpus->v[i] = true;
-        if (*at == '\0') return true;
-        if (*at != ',') return false;
-    }
-}
-
 /* Those that the threads may run on. */
 static struct cpus cpus_of(const struct llm_threads *threads)
 {
     struct cpus process = cpus_of_process(), chosen;
-    if (threads->cpus == NULL || !read_cpus(threads->cpus, &chosen)) return process;
+    if (threads->cpus == NULL || !thread_read_cpus(threads->cpus, chosen.v)) return process;
     for (size_t i = 0; i < MOST_CPUS; i++) chosen.v[i] = chosen.v[i] && process.v[i];
     return count(&chosen) > 0 ? chosen : process;
 }
 
-/* "0-3,8", as read_cpus() reads it. */
+/* "0-3,8", as thread_read_cpus() reads it. */
 static void write_cpus(const struct cpus *cpus, struct buf *out)
 {
     for (size_t first = 0, next; first < MOST_CPUS; first = next) {
@@ -114,7 +86,7 @@ static cpu_set_t set_of(const struct cpus *cpus)
 void llm_keep_to_cpus(const char *text)
 {
     struct cpus cpus;
-    if (text == NULL || !read_cpus(text, &cpus)) return;
+    if (text == NULL || !thread_read_cpus(text, cpus.v)) return;
     cpu_set_t set = set_of(&cpus);
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
@@ -122,7 +94,7 @@ void llm_keep_to_cpus(const char *text)
 static int check_cpus(const char *text, hearth_error *error)
 {
     struct cpus cpus, process = cpus_of_process();
-    if (!read_cpus(text, &cpus))
+    if (!thread_read_cpus(text, cpus.v))
         return error_at(error, HEARTH_INVALID, "cpus",
                         "cpus: '%s' is no list of CPUs: write numbers below %d and ranges, as in 0-7,16", text,
                         MOST_CPUS);

@@ -106,6 +106,8 @@ static void parts_of_a_split_are_numbers_of_which_one_is_more_than_0(void **stat
 #define NO_PART " is no part: write a number from 0 for each device, such as [3, 1]\n"
     assert_check(with_model("  tensor_split: [3, 0, 0.5]\n"), "");
     assert_check(with_model("  cpus: 0-3,8\n"), "");
+    assert_check(with_model("  cpus: 0-3,x\n"),
+                 "4|models.m.cpus|'0-3,x' is no list of CPUs: write numbers below 512 and ranges, as in 0-7,16\n");
     assert_check(with_model("  cpus: 0\nserver:\n  numa: isolate\n"),
                  "4|models.m.cpus|server.numa is isolate, which chooses the CPUs itself: set one of them\n");
     assert_check(with_model("  tensor_split: [3, half]\n"), "4|models.m.tensor_split|half" NO_PART);
