@@ -9,7 +9,6 @@
 #define OUTLIER  2.0 /* a call that differs by more is the machine's fault, as far as the scale goes */
 #define SURE     3   /* calls from which on a time is the median; of fewer it is the shortest */
 #define LONG_AGO 64  /* a time is tried again after so many calls for each of its rows */
-#define OUTPUTS  1.5 /* times what a prompt's token takes: a drafted row has logits, too */
 
 static double unit_time(const struct row_time *row)
 {
@@ -39,17 +38,6 @@ void row_times_note(struct row_times *times, int32_t rows, int64_t ns)
     if (row->n == 2 * ROW_SAMPLES) row->n = ROW_SAMPLES; /* the same place in the ring */
 }
 
-void row_times_bound(struct row_times *times, double token_ns)
-{
-    times->row_ns_most = token_ns * OUTPUTS;
-}
-
-/* What a row more is taken to cost, given that it costs `ns` otherwise. */
-static double bounded(const struct row_times *times, double ns)
-{
-    return times->row_ns_most > 0 && times->row_ns_most < ns ? times->row_ns_most : ns;
-}
-
 double row_times_of(const struct row_times *times, int32_t rows)
 {
     assert(rows >= 1 && rows <= ROW_TIMES);
@@ -61,8 +49,7 @@ double row_times_of(const struct row_times *times, int32_t rows)
     if (below == 0 && above > ROW_TIMES) return 0;
     if (below == 0) return times->scale * high; /* fewer rows do not take longer */
     if (below == rows) return times->scale * low;
-    if (above > ROW_TIMES)
-        return times->scale * low + (rows - below) * bounded(times, times->scale * low / (2.0 * below));
+    if (above > ROW_TIMES) return times->scale * low * (1 + (double)(rows - below) / (2.0 * below));
     return times->scale * (low + (high - low) * (rows - below) / (above - below));
 }
 
@@ -85,7 +72,7 @@ double row_times_most(const struct row_times *times, int32_t rows)
 {
     int32_t seen = highest_seen(times);
     if (rows <= seen || seen == 0) return row_times_of(times, rows);
-    double alone = row_times_of(times, seen) + (rows - seen) * bounded(times, row_times_of(times, 1));
+    double alone = row_times_of(times, seen) + (rows - seen) * row_times_of(times, 1);
     double calls = ceil((double)rows / seen) * row_times_of(times, seen);
     return alone < calls ? alone : calls;
 }

@@ -12,8 +12,7 @@
 #define ROW_SAMPLES 7  /* a time is the median of so many calls */
 
 struct row_times {
-    double scale;       /* nanoseconds of a unit; 0: nothing is known */
-    double row_ns_most; /* nanoseconds that a row takes at most where there are many; 0: not known */
+    double scale; /* nanoseconds of a unit; 0: nothing is known */
     struct row_time {
         float samples[ROW_SAMPLES]; /* in units */
         int32_t n;                  /* calls that were seen */
@@ -28,15 +27,12 @@ void row_times_note(struct row_times *times, int32_t rows, int64_t ns);
 /* The same, of the first call behind contexts of other lengths: it gives the scale. */
 void row_times_rescale(struct row_times *times, int32_t rows, int64_t ns);
 
-/* Tells what a prompt's tokens take, of which calls have many: a bound for rows behind the counts that were seen. */
-void row_times_bound(struct row_times *times, double token_ns);
-
 /* Nanoseconds that a call of so many rows would take; 0: nothing is known at all. Between counts that were seen it is
- * interpolated; behind them each row is taken to cost half of what it would alone, or no more than the bound. */
+ * interpolated; behind them each row is taken to cost half of what it would alone. */
 double row_times_of(const struct row_times *times, int32_t rows);
 
 /* Nanoseconds that it would take at most. Behind the highest count that was ever seen each row takes as long as a call
- * of its own or as the bound, and the call no longer than calls of that count. */
+ * of its own, and the call no longer than calls of that count. */
 double row_times_most(const struct row_times *times, int32_t rows);
 
 /* Nanoseconds that a row more takes in a call of so many, where as many are added as make it cheapest: up to twice what

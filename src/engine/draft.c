@@ -480,7 +480,6 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     drafting->dropped = false;
     drafting->mark_ns *= FADES; /* what was dear once is tried again */
     drafting->rescales = depth_changes(engine, set);
-    row_times_bound(&drafting->row_times, tick_budget_token_ns(&engine->tick_budget));
     if (drafting->rescales && drafting->params.guess == NULL) return;
     if (!engine->drafts || metric_get(&engine->stats->ticks) < drafting->paused_until) return;
     bool prompts = has_prompts(engine, set), lacks = drafting->model_lacks && !prompts;

@@ -56,22 +56,6 @@ static void what_was_never_seen_may_take_as_long_as_calls_of_one_row(void **stat
     assert_near(row_times_most(&times, 5) / row_times_of(&times, 1), 1.2 + 1, 0.2);
 }
 
-/* A prompt's token took 10: a row takes 15 at most, and less where that was seen. */
-static void behind_what_was_seen_a_row_costs_no_more_than_a_prompts_token_and_its_logits(void **state)
-{
-    (void)state;
-    struct row_times times = {0};
-    note(&times, 1, 100, 5);
-    note(&times, 4, 160, 5);
-    row_times_bound(&times, 10);
-    assert_near(row_times_of(&times, 64), 160 + 60 * 15, 10);
-    assert_near(row_times_most(&times, 64), 160 + 60 * 15, 10);
-    assert_near(row_times_of(&times, 3), 140, 5);
-    row_times_bound(&times, 1000);
-    assert_near(row_times_of(&times, 64), 160 + 60 * 20, 10);
-    assert_near(row_times_most(&times, 6), 160 + 2 * 100, 10);
-}
-
 /* Two rows take as long as two calls, nine as three: each of eight more costs a quarter of a call. */
 static void a_row_costs_what_it_does_in_the_cheapest_number(void **state)
 {
@@ -147,7 +131,6 @@ int main(void)
         cmocka_unit_test(a_time_is_the_median_of_the_last_calls),
         cmocka_unit_test(between_known_counts_it_is_interpolated_and_behind_them_a_row_costs_half),
         cmocka_unit_test(what_was_never_seen_may_take_as_long_as_calls_of_one_row),
-        cmocka_unit_test(behind_what_was_seen_a_row_costs_no_more_than_a_prompts_token_and_its_logits),
         cmocka_unit_test(a_row_costs_what_it_does_in_the_cheapest_number),
         cmocka_unit_test(what_slows_one_count_down_slows_down_all),
         cmocka_unit_test(the_first_call_behind_another_context_gives_the_scale),
