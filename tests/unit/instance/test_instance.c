@@ -79,7 +79,6 @@ static void what_cannot_be_loaded_is_told_in_one_line(void **state)
     char *faulty = write_file("faulty.jinja", "{% for %}");
     assert_not_loaded(DEMO("path", text), HEARTH_INVALID, text);
     assert_not_loaded(DEMO("jinja_file", faulty), HEARTH_INVALID, "%}");
-    assert_not_loaded(DEMO("jinja_file", getenv("HEARTH_BUILD")), HEARTH_INVALID, "it is a folder");
     assert_not_loaded(DEMO("chat_template_kwargs", "{messages: []}"), HEARTH_INVALID, "chat_template_kwargs.messages");
     assert_not_loaded(DEMO("n_seq_max", "8", "n_batch", "4", "n_ubatch", "4"), HEARTH_INVALID,
                       "at least n_seq_max (8)");
