@@ -34,9 +34,10 @@ function readTree() {
   return tree;
 }
 
-// The bytes of a test: a program, or a file of JavaScript with all that it imports by a relative path.
+// The bytes of a test: a program, or a file of JavaScript with all that it imports by a relative path. What looks like an
+// import may be a text.
 function bytesOf(file, seen = new Set()) {
-  if (seen.has(file)) return Buffer.alloc(0);
+  if (seen.has(file) || !fs.existsSync(file)) return Buffer.alloc(0);
   seen.add(file);
   const own = fs.readFileSync(file);
   if (!file.endsWith('.js')) return own;
