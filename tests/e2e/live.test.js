@@ -33,7 +33,9 @@ const watched = async (server) => (await server.client.metrics()).get('hearth_ht
 test('reports tell what a request does, at most four times a second', async (t) => {
   const server = await serve({ t });
   const began = performance.now();
-  const seen = reports(server.client, (list) => list.some(busy) && !busy(list.at(-1)) && list.length > 4);
+  const told = [];
+  const seen = reports(server.client, (list) => list.some(busy) && !busy(list.at(-1)) && list.length > 4, told);
+  await until('the first report is there before anything happens', () => told.length > 0);
   const { timings } = await server.client.chat({ messages: [{ role: 'user', content: 'Tell me a story.' }], max_tokens: 1800, ignore_eos: true });
   assert.equal(timings.predicted_n, 1800);
   const list = await seen;
