@@ -1,4 +1,4 @@
-/* Hashes of a conversation's leading messages: see message_hashes.h.
+/* Hashes of a conversation's leading messages: see parameters.h.
  *
  * One SHA-256 runs over the template, its arguments, the tools and then message after message. At each message a copy
  * of it is finished, so that all hashes cost one pass. Every part goes in with its length before it, and JSON in one
