@@ -164,14 +164,15 @@ static void finish_call(struct call *call, int status)
               log_int("status", status), log_num("took_ms", clock_to_ms(ended_at - call->start)),
               log_str("request_id", call->id), call->key != NULL ? log_str("key", call->key) : log_nothing(),
               call->trace != NULL ? log_str("trace_id", trace_id) : log_nothing());
-    struct server_count *count = server->counts, *end = count + server->n_counts;
-    while (count < end && (count->status != status || strcmp(count->route, call->route) != 0)) count++;
-    if (count == end) {
+    size_t i = 0;
+    while (i < server->n_counts &&
+           (server->counts[i].status != status || strcmp(server->counts[i].route, call->route) != 0))
+        i++;
+    if (i == server->n_counts) {
         server->counts = mem_grow(server->counts, server->n_counts + 1, sizeof *server->counts);
-        count = &server->counts[server->n_counts++];
-        *count = (struct server_count){.route = call->route, .status = status};
+        server->counts[server->n_counts++] = (struct server_count){.route = call->route, .status = status};
     }
-    count->n++;
+    server->counts[i].n++;
     /* Names the request in its trace, which it takes from the call. */
     if (call->trace != NULL) {
         struct trace *trace = call->trace;
