@@ -367,15 +367,17 @@ const struct config_row config_rows[] = {
     KEY("models.*.draft.sources", CONFIG_STRINGS, MODEL(draft.sources), "[auto]",
         "Drafts: one decode call computes guesses at the next tokens as well; the reply is the same without. grammar: "
         "text that a grammar leaves no choice in. request: the prompt and the reply so far. store: other conversations "
-        "of the same scope. model: draft.path, or without it the MTP head in the model's own file (qwen35, qwen35moe, "
-        "glm4moe and deepseek2 may have one). auto: all that there are. []: no drafts. As many are computed as pay by "
+        "of the same scope. model: draft.path, or without it the MTP head in the model's own file (qwen35, qwen35moe "
+        "and "
+        "glm4moe may have one). auto: all that there are. []: no drafts. As many are computed as pay by "
         "measured times. Not with `deterministic`.",
         ANY),
     KEY("models.*.draft.n_max", CONFIG_INT, MODEL(draft.n_max), "64",
         "Most drafted tokens of a reply in one decode call.", RANGE(1, 64)),
     KEY("models.*.draft.path", CONFIG_PATH, MODEL(draft.path), "null",
-        "A draft model: the GGUF file of a small model with the same vocabulary, which writes ahead where no other "
-        "source does better. It has the last tokens of each conversation, some MiB a slot, and is asked as far as that "
+        "A draft model: the GGUF file of a small model with the same vocabulary, or of an EAGLE-3 head for this one. "
+        "It writes ahead where no other source does better. It has the last tokens of each conversation, some MiB a "
+        "slot, and is asked as far as that "
         "pays.",
         OR_NULL),
     KEY("models.*.draft.n_gpu_layers", CONFIG_INT, MODEL(draft.n_gpu_layers), "0",

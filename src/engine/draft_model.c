@@ -16,12 +16,13 @@
 #define UNKNOWN   32   /* the same before it is known how long */
 #define FEW       4    /* tokens that a stream lacks at most in a call for one token */
 #define ROWS      64   /* hidden rows of a stream that wait to be read */
+#define ENCODED   64   /* tokens of a call of a head that makes its own rows: each has logits */
 
 struct stream {
     uint64_t owner;     /* draft_ask.owner */
     int32_t from;       /* index in the sequence of the first token that is in cells */
     struct tokens held; /* in cells */
-    struct rows {       /* of an MTP head */
+    struct rows {       /* of a head */
         float *v;       /* those that gave the tokens [from, from + n) of the sequence */
         int32_t from, n;
         float *guess;   /* the head's own, which gave its last guess */
@@ -33,7 +34,9 @@ struct draft_model {
     struct llm_context *context;
     struct clock *clock;
     struct stream *streams;
-    int32_t n_streams, window, n_vocab, n_row;
+    int32_t n_streams, window, n_batch, n_vocab, n_row, n_own;
+    float *raw, *encoded; /* of a head that makes its own rows: those of the model in this call, and what it makes */
+    int32_t n_raw;
     int64_t most_ns;
     size_t first;             /* whose stream comes first in the next call */
     double token_ns, step_ns; /* of a call of many tokens, each; of a call for one token; 0: not known */
@@ -51,6 +54,11 @@ static size_t row_bytes(const struct draft_model *model)
     return (size_t)model->n_row * sizeof(float);
 }
 
+static size_t own_bytes(const struct draft_model *model)
+{
+    return (size_t)model->n_own * sizeof(float);
+}
+
 static void close_streams(struct draft_model *model)
 {
     for (int32_t i = 0; i < model->n_streams; i++) {
@@ -59,6 +67,8 @@ static void close_streams(struct draft_model *model)
         free(model->streams[i].rows.guess);
     }
     free(model->streams);
+    free(model->raw);
+    free(model->encoded);
 }
 
 struct llm_context_params draft_model_context(const struct llm_model_info *info, int32_t n_slots)
@@ -69,6 +79,9 @@ struct llm_context_params draft_model_context(const struct llm_model_info *info,
     params.n_batch = params.n_ubatch = BATCH;
     params.n_outputs = n_slots;
     params.unified = params.full_windows = true;
+    if (info->eagle.layers.n == 0) return params;
+    params.head = LLM_HEAD_EAGLE;
+    params.n_batch = params.n_ubatch = params.n_outputs = ENCODED > n_slots ? ENCODED : n_slots;
     return params;
 }
 
@@ -83,13 +96,20 @@ struct draft_model *draft_model_open(const struct draft_model_params *params, in
                                   .streams = mem_alloc((size_t)context.n_seq * sizeof(struct stream)),
                                   .n_streams = context.n_seq,
                                   .window = context.window,
+                                  .n_batch = context.n_batch,
                                   .n_vocab = params->n_vocab,
                                   .n_row = params->n_row,
+                                  .n_own = params->n_own,
                                   .most_ns = most_ns};
+    assert(context.n_batch <= BATCH);
+    if (context.head == LLM_HEAD_EAGLE) {
+        model->raw = mem_alloc((size_t)context.n_batch * row_bytes(model));
+        model->encoded = mem_alloc((size_t)context.n_batch * own_bytes(model));
+    }
     for (int32_t i = 0; i < model->n_streams && model->n_row > 0; i++) {
         struct rows *rows = &model->streams[i].rows;
         rows->v = mem_alloc((size_t)ROWS * row_bytes(model));
-        rows->guess = mem_alloc(row_bytes(model));
+        rows->guess = mem_alloc(own_bytes(model));
     }
     if (model->context != NULL) return model;
     close_streams(model);
@@ -191,14 +211,18 @@ static void align(struct draft_model *model, const struct draft_ask *ask)
 
 /* ---- Calls ---- */
 
-/* The hidden row that gave the token with that index in the sequence. */
-static const float *row_at(const struct draft_model *model, const struct draft_ask *ask, int32_t at)
+/* The hidden row that gave the token with that index in the sequence, as the head reads it. */
+static const float *row_at(struct draft_model *model, const struct draft_ask *ask, int32_t at)
 {
     const struct stream *stream = &model->streams[ask->stream];
     if (model->n_row == 0) return NULL;
     if (at >= (int32_t)ask->tokens->len) return stream->rows.guess;
     assert(at >= stream->rows.from && at < stream->rows.from + stream->rows.n);
-    return stream->rows.v + (size_t)(at - stream->rows.from) * (size_t)model->n_row;
+    const float *row = stream->rows.v + (size_t)(at - stream->rows.from) * (size_t)model->n_row;
+    if (model->raw == NULL) return row;
+    /* decode() makes its own rows of all of the call's at once. */
+    memcpy(model->raw + (size_t)model->n_raw * (size_t)model->n_row, row, row_bytes(model));
+    return model->encoded + (size_t)model->n_raw++ * (size_t)model->n_own;
 }
 
 static int32_t end_of(const struct draft_model *model, const struct draft_ask *ask)
@@ -213,7 +237,7 @@ static int32_t add_missing(struct draft_model *model, const struct draft_ask *as
     struct stream *stream = &model->streams[ask->stream];
     int32_t end = end_of(model, ask), held = (int32_t)stream->held.len, len = (int32_t)ask->tokens->len;
     double fit = model->token_ns > 0 ? (double)model->most_ns / model->token_ns : UNKNOWN;
-    int32_t most = (fit < LEAST ? LEAST : fit > BATCH ? BATCH : (int32_t)fit) - *n_tokens;
+    int32_t most = (fit < LEAST ? LEAST : fit > model->n_batch ? model->n_batch : (int32_t)fit) - *n_tokens;
     int32_t n = end - held < most ? end - held : most;
     for (int32_t k = held; k < held + n; k++) {
         int32_t at = stream->from + k, token = at < len ? ask->tokens->v[at] : ask->guess[at - len];
@@ -232,12 +256,20 @@ static void note_time(struct draft_model *model, int32_t n_tokens, size_t n_asks
     *known = *known > 0 ? (*known * 3 + seen) / 4 : seen;
 }
 
+static bool decode(struct draft_model *model, int32_t n_tokens)
+{
+    if (n_tokens == 0) return true;
+    if (model->n_raw > 0 && !llm_encode_rows(model->context, model->raw, model->n_raw, model->encoded)) return false;
+    return llm_decode(model->context, model->batch, n_tokens) == LLM_DECODED;
+}
+
 bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t n)
 {
     int32_t n_tokens = 0;
     size_t n_asks = 0;
     int32_t *rows = mem_alloc((n + 1) * sizeof *rows);
     model->first++;
+    model->n_raw = 0;
     for (size_t k = 0; k < n; k++) {
         size_t i = (model->first + k) % n;
         rows[i] = -1;
@@ -250,7 +282,7 @@ bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t 
         n_asks++;
     }
     int64_t began_at = clock_now(model->clock);
-    bool decoded = n_tokens == 0 || llm_decode(model->context, model->batch, n_tokens) == LLM_DECODED;
+    bool decoded = decode(model, n_tokens);
     for (size_t i = 0; i < n && decoded; i++) {
         if (asks[i].over) continue;
         int32_t token = llm_likeliest(model->context, rows[i], &asks[i].chance);
@@ -258,7 +290,7 @@ bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t 
         if (asks[i].over) continue;
         asks[i].guess[asks[i].n++] = token;
         if (model->n_row == 0) continue;
-        memcpy(model->streams[asks[i].stream].rows.guess, llm_hidden_row(model->context, rows[i]), row_bytes(model));
+        memcpy(model->streams[asks[i].stream].rows.guess, llm_hidden_row(model->context, rows[i]), own_bytes(model));
     }
     if (decoded && n_tokens > 0) note_time(model, n_tokens, n_asks, clock_now(model->clock) - began_at);
     for (int32_t k = 0; k < n_tokens && !decoded; k++) keep(model, model->batch[k].seq, 0);

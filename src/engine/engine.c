@@ -401,8 +401,9 @@ static void join_store(struct engine *engine, const struct engine_params *params
 static int open_draft_model(struct engine *engine, const struct engine_params *params, hearth_error *error)
 {
     if (!engine->drafts || params->draft.model.model == NULL) return HEARTH_OK;
-    engine->drafting.model =
-        draft_model_open(&params->draft.model, params->max_token_gap_ns / DRAFT_GAP_PART, engine->clock, error);
+    struct draft_model_params model = params->draft.model;
+    if (model.context.head == LLM_HEAD_EAGLE) model.context.other = engine->context;
+    engine->drafting.model = draft_model_open(&model, params->max_token_gap_ns / DRAFT_GAP_PART, engine->clock, error);
     if (engine->drafting.model != NULL) return HEARTH_OK;
     if (!params->draft.model.optional) return (int)error->code;
     log_event(LOG_WARN, "batch-engine", "no-draft-model", log_str("model", engine->name),

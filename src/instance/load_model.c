@@ -122,8 +122,10 @@ static int choose_drafts(const struct config_model *config, bool has_mtp, struct
     return HEARTH_OK;
 }
 
-/* The file of a draft model, or else the model's own MTP head. */
-static int open_draft_model(struct model *model, struct draft_params *draft, hearth_error *error)
+/* The file of a draft model or an EAGLE-3 head, or else the model's own MTP head. A head reads hidden rows of
+ * `context`. */
+static int open_draft_model(struct model *model, struct draft_params *draft, struct llm_context_params *context,
+                            hearth_error *error)
 {
     const struct config_model *config = model->config;
     const struct llm_model_info *info = llm_model_info(model->weights), *its = info;
@@ -131,15 +133,18 @@ static int open_draft_model(struct model *model, struct draft_params *draft, hea
     if (!uses_draft_model(config) || (mtp && !info->mtp)) return HEARTH_OK;
     draft->model.model = model->weights;
     if (!mtp) {
-        draft->model.model = model->draft_weights = draft_weights_open(config, model->weights, error);
+        draft->model.model = model->draft_weights = draft_weights_open(config, model->weights, context, error);
         if (model->draft_weights == NULL) return (int)error->code;
         its = llm_model_info(model->draft_weights);
     }
     draft->model.n_vocab = info->n_vocab < its->n_vocab ? info->n_vocab : its->n_vocab;
-    draft->model.n_row = mtp ? info->n_embd_out : 0;
     draft->model.optional = mtp && !names_draft_model(config); /* it is used because it is there */
     draft->model.context = draft_context_params(config, its);
-    draft->model.context.mtp = mtp;
+    if (mtp) draft->model.context.head = LLM_HEAD_MTP;
+    context->hidden_rows = draft->model.context.head != LLM_HEAD_NONE;
+    context->hidden_layers = mtp ? context->hidden_layers : its->eagle.layers;
+    draft->model.n_own = context->hidden_rows ? its->n_embd_out : 0;
+    draft->model.n_row = context->hidden_layers.n > 0 ? context->hidden_layers.n * info->n_embd : draft->model.n_own;
     return HEARTH_OK;
 }
 
@@ -184,8 +189,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
     if (rc == HEARTH_OK) rc = choose_drafts(config, info->mtp, &params.draft, error);
     if (rc == HEARTH_OK) rc = model_context_params(config, info, &params.context, error);
     if (rc == HEARTH_OK) rc = estimate_check(config, &params.context, info, error);
-    if (rc == HEARTH_OK) rc = open_draft_model(model, &params.draft, error);
-    params.context.hidden_rows = params.draft.model.context.mtp;
+    if (rc == HEARTH_OK) rc = open_draft_model(model, &params.draft, &params.context, error);
     if (rc != HEARTH_OK) return rc;
     model->engine = engine_open(&params, error);
     if (model->engine == NULL) return (int)error->code;

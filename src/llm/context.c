@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "llm/context_params.h"
+#include "llm/head.h"
 #include "llm/logits.h"
 #include "llm/model_identity.h"
 #include "llm/model_struct.h"
@@ -43,13 +44,14 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     struct llama_context_params translated;
     struct llm_log_capture captured;
     struct llm_handle handle;
-    if (!info->has_decoder) {
+    if (!info->has_decoder && params->head != LLM_HEAD_EAGLE) {
         error_set(error, HEARTH_UNSUPPORTED, "a model of the architecture '%s' cannot generate text: it is an encoder",
                   info->architecture);
         return NULL;
     }
     if (llm_translate_params(&translated, params, info, error) < 0 || llm_check_room(params, info, error) < 0)
         return NULL;
+    if (params->other != NULL) translated.ctx_other = params->other->handle.v;
     if (!llm_handle_open(&handle, model, &translated, &params->threads, &captured, error)) {
         if (handle.v == NULL) explain_open_failure(params, &captured, error);
         return NULL;
@@ -59,9 +61,10 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->capacity = (int32_t)llama_n_batch(handle.v);
     context->batch = llama_batch_init(context->capacity, 0, 1);
     context->n_row = info->n_embd_out;
-    if (params->mtp) context->rows = mem_alloc((size_t)context->capacity * (size_t)context->n_row * sizeof(float));
-    /* An MTP head's graph has them of all tokens: llama.cpp would take the first ones for those that were asked for. */
-    if (params->mtp || params->hidden_rows) llm_keep_hidden_rows(handle.v, params->mtp);
+    context->head = params->head;
+    if (params->head != LLM_HEAD_NONE)
+        context->rows = mem_alloc((size_t)context->capacity * (size_t)context->n_row * sizeof(float));
+    llm_keep_rows(context, params);
     context->window = params->window;
     context->n_seq = params->n_seq;
     context->scratch = translated.n_seq_max > (uint32_t)params->n_seq ? params->n_seq : -1;
@@ -75,8 +78,9 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->n_swa = info->n_swa;
     context->full_windows = params->full_windows;
     context->on_devices = llm_has_devices(info);
-    /* An MTP head attends, whatever the layers before it do. */
-    context->recurrent = !params->mtp && (info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID);
+    /* A head attends, whatever the layers before it do. */
+    context->recurrent =
+        params->head == LLM_HEAD_NONE && (info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID);
     context->flash_attention =
         translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !captured.flash_attention_refused;
     context->translated = translated;
@@ -96,6 +100,7 @@ void llm_context_close(struct llm_context *context)
     free(context->media);
     free(context->partial);
     free(context->rows);
+    free(context->hidden);
     free(context);
 }
 
@@ -289,17 +294,11 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
         batch.pos[i] = llm_position(context, tokens[i].seq, tokens[i].pos);
         batch.n_seq_id[i] = 1;
         batch.seq_id[i][0] = tokens[i].seq;
-        batch.logits[i] = tokens[i].logits;
+        /* An EAGLE head's graph has logits of all tokens: llama.cpp would take the first ones for those asked for. */
+        batch.logits[i] = tokens[i].logits || context->head == LLM_HEAD_EAGLE;
         if (context->rows != NULL) memcpy(context->rows + (size_t)i * n, tokens[i].row, n * sizeof(float));
     }
     return decode_batch(context, batch);
-}
-
-const float *llm_hidden_row(struct llm_context *context, int32_t index)
-{
-    const float *row = llm_hidden_row_of(context->handle.v, index);
-    assert(row != NULL);
-    return row;
 }
 
 enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_media_rows *rows)

@@ -15,6 +15,14 @@
 
 struct llm_context;
 
+/* A context may compute a head in place of a whole model. It reads a token and a hidden row of the model that it was
+ * trained for (llm_batch_token.row), and guesses the next token. */
+enum llm_head {
+    LLM_HEAD_NONE,
+    LLM_HEAD_MTP,   /* in the model's own file: its rows are llm_hidden_row()'s */
+    LLM_HEAD_EAGLE, /* EAGLE-3, a file of its own: its rows are llm_encode_rows()'s */
+};
+
 struct llm_context_params {
     int32_t window;    /* tokens of one sequence */
     int32_t n_seq;     /* sequences: at most 256, and 255 where a unified KV cache needs the scratch sequence */
@@ -28,8 +36,11 @@ struct llm_context_params {
     bool scratch; /* a unified KV cache gets one more sequence, the scratch sequence, if llama.cpp allows one more: KV
                      rows are saved and loaded through it (llm/state_slices.h). It has no cells of its own, but memory
                      for a recurrent state or a sliding window */
-    bool mtp;     /* of the model's MTP head, in place of its other layers: llm_batch_token.row */
-    bool hidden_rows;   /* llm_hidden_row() can be called */
+    enum llm_head head;
+    struct llm_context *other; /* of an EAGLE head: that of its model, whose embedding and output it may use */
+    bool hidden_rows;          /* llm_hidden_row() can be called */
+    struct llm_layers
+        hidden_layers;  /* it gives the inputs of these layers, one behind the other; none: of the output */
     const char *type_k; /* auto | f32 | f16 | bf16 | q8_0 | q4_0 … */
     const char *type_v;
     const char *flash_attention; /* auto | on | off */
@@ -68,7 +79,7 @@ static inline struct llm_context_params llm_usual_context(int32_t window, int32_
 struct llm_batch_token {
     int32_t token, pos, seq;
     bool logits;      /* compute its logits: llm_logits() with its index in the batch */
-    const float *row; /* for an MTP head: the hidden row of the token before, n_embd_out long; else not read */
+    const float *row; /* for a head: the hidden row of the token before, n_embd_out long; else not read */
 };
 
 enum llm_decoded {
@@ -130,9 +141,13 @@ bool llm_on_devices(const struct llm_context *context);
 /* The n_vocab logits of the batch token with that index in the last llm_decode(); valid until the next. */
 const float *llm_logits(struct llm_context *context, int32_t index);
 
-/* The hidden row, n_embd_out long, from which its logits were computed, or which an MTP head gives for the token that
- * they make likeliest; valid until the next llm_decode(). */
+/* The hidden row, n_embd_out long, from which its logits were computed, or which a head gives for the token that they
+ * make likeliest; or the inputs of params.hidden_layers. Valid until the next call, or the next llm_decode(). */
 const float *llm_hidden_row(struct llm_context *context, int32_t index);
+
+/* Of an EAGLE head: makes of n hidden rows of the model, one behind the other, those that it reads; n_batch at most.
+ * False: the call failed. */
+bool llm_encode_rows(struct llm_context *context, const float *rows, int32_t n, float *encoded);
 
 /* The likeliest token by these logits, and its probability. */
 int32_t llm_likeliest(struct llm_context *context, int32_t index, float *chance);

@@ -112,8 +112,8 @@ struct llm_cells llm_cells_of(const struct llm_context_params *params, const str
     }
     double head =
         info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
-    if (params->mtp) {
-        /* An MTP head is as the other layers with attention are. */
+    if (params->head == LLM_HEAD_MTP) {
+        /* It is as the other layers with attention are. */
         int32_t most = 0;
         for (int32_t i = 0; i < info->n_layer; i++)
             if (info->n_head_kv[i] > most) most = info->n_head_kv[i];
@@ -250,7 +250,7 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     out->abort_callback = params->abort;
     out->abort_callback_data = params->ud;
     out->no_perf = true;
-    if (params->mtp) out->ctx_type = LLAMA_CONTEXT_TYPE_MTP;
+    if (params->head == LLM_HEAD_MTP) out->ctx_type = LLAMA_CONTEXT_TYPE_MTP;
     out->n_threads = out->n_threads_batch = llm_count_threads(&params->threads);
     return HEARTH_OK;
 }

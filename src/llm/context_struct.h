@@ -11,10 +11,13 @@ struct llm_context {
     bool unified;
     int32_t window, n_seq, n_vocab, n_swa;
     bool full_windows;
-    bool on_devices;                  /* some device is one: decode calls may return before they are computed */
-    bool recurrent;                   /* in some layers or in all: their state cannot go back */
-    int32_t n_row;                    /* of a hidden row */
-    float *rows;                      /* of an MTP head: those of the batch */
+    bool on_devices; /* some device is one: decode calls may return before they are computed */
+    bool recurrent;  /* in some layers or in all: their state cannot go back */
+    enum llm_head head;
+    int32_t n_row;                    /* of a hidden row of the output */
+    float *rows;                      /* of a head: those of the batch */
+    struct llm_layers hidden_layers;  /* llm_context_params.hidden_layers */
+    float *hidden;                    /* room for one row of their inputs */
     bool mrope;                       /* positions have several dimensions */
     const struct media_spans **media; /* of each sequence; borrowed, NULL: none */
     int32_t *partial; /* of each sequence: where its rows end, if that is within an image; 0: it is not, or not known */

@@ -7,6 +7,7 @@
 #include "llm/context.h"
 #include "llm/dry.h"
 #include "llm/gguf_file.h"
+#include "llm/head.h"
 #include "llm/llama_log.h"
 #include "llm/placement.h"
 #include "llm/rpc.h"
@@ -159,6 +160,7 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->has_decoder = llama_model_has_decoder(handle) && !llama_model_has_encoder(handle) &&
                         llm_file_hparam(file, "attention.causal", 0, 1) != 0;
     info->pooling = find_pooling(file);
+    info->eagle = llm_eagle_of(handle, file);
     info->n_embd_out = llama_model_n_embd_out(handle);
     info->n_scores = count_scores(handle, file, info->n_embd);
     info->chat_template = llama_model_chat_template(handle, NULL);

@@ -34,6 +34,18 @@ struct llm_model_params {
     void *ud;
 };
 
+/* Layers of a model. */
+struct llm_layers {
+    int32_t n, v[3];
+};
+
+/* An EAGLE-3 head guesses the tokens of another model from the inputs of three of its layers. */
+struct llm_eagle {
+    struct llm_layers layers; /* n 0: the file is no such head */
+    int32_t n_embd;           /* of that model */
+    bool borrows;             /* it has no embedding or no output of its own, and uses that model's */
+};
+
 /* Kinds of models: dense and mixture-of-experts have KV cells alone, recurrent ones states alone, hybrids both. */
 struct llm_model_info {
     char architecture[64];
@@ -43,6 +55,7 @@ struct llm_model_info {
     bool has_decoder; /* false: an encoder, good for embeddings only */
     bool remote;      /* devices of other machines may have layers and cells */
     bool mtp;         /* an MTP head was loaded: a layer that guesses the token after the next */
+    struct llm_eagle eagle;
     uint64_t size_bytes, n_params;
     const char *weights_type; /* "Q8_0" */
     int32_t vocab_type;       /* enum llama_vocab_type */
@@ -86,6 +99,10 @@ bool llm_has_devices(const struct llm_model_info *info);
 /* A number of the file's metadata. False: there is none of that name. */
 bool llm_model_number(const struct llm_model *model, const char *key, double *out);
 hearth_pooling llm_pooling_of(const char *name); /* HEARTH_POOLING_UNSPECIFIED for any other */
+
+/* Whether the EAGLE-3 head can guess for the model. HEARTH_OK, or an error that says what does not fit: llama.cpp would
+ * end the process. */
+int llm_eagle_fits(const struct llm_model_info *head, const struct llm_model_info *model, hearth_error *error);
 
 /* Whether tokens of one mean the same in the other, but for up to 128 at the end that one of them lacks. HEARTH_OK, or
  * an error that names the difference: the tokenizer's type, the number of tokens, or the first that differs. Any

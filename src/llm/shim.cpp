@@ -48,6 +48,27 @@ const float *llm_hidden_row_of(llama_context *context, int32_t index)
     return llama_get_embeddings_nextn_ith(context, index);
 }
 
+const float *llm_encoded_rows(llama_context *context)
+{
+    return llama_get_embeddings_nextn(context);
+}
+
+void llm_keep_layer_inputs(llama_context *context, int32_t layer)
+{
+    llama_set_embeddings_layer_inp(context, static_cast<uint32_t>(layer), true);
+}
+
+const float *llm_layer_inputs(llama_context *context, int32_t layer)
+{
+    return llama_get_embeddings_layer_inp(context, static_cast<uint32_t>(layer));
+}
+
+int32_t llm_target_layers(const llama_model *model, const int32_t **layers)
+{
+    *layers = llama_model_target_layer_ids(model);
+    return static_cast<int32_t>(llama_model_target_layer_ids_n(model));
+}
+
 /* ---- The book of cells ---- */
 
 /* llama.cpp's C interface does not tell which cell of a unified KV cache holds what; this reaches the classes behind

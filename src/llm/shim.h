@@ -21,9 +21,17 @@ int32_t llm_guarded_run(struct llama_context *context, struct llama_batch batch,
                         size_t size);
 
 /* Hidden rows are kept from the next decode on: of all tokens, or of those whose logits are computed. And that of one
- * of the last decode. */
+ * of the last decode, or all of the last encode. */
 void llm_keep_hidden_rows(struct llama_context *context, bool all);
 const float *llm_hidden_row_of(struct llama_context *context, int32_t index);
+const float *llm_encoded_rows(struct llama_context *context);
+
+/* The same of the inputs of a layer: all of them are kept, and given, in the order of the batch. */
+void llm_keep_layer_inputs(struct llama_context *context, int32_t layer);
+const float *llm_layer_inputs(struct llama_context *context, int32_t layer);
+
+/* The layers of another model that a head reads. */
+int32_t llm_target_layers(const struct llama_model *model, const int32_t **layers);
 
 /* Whether it is a regular expression as llama.cpp reads them; else `fault`, of `size` bytes, says why. */
 bool llm_is_pattern(const char *pattern, char *fault, size_t size);

@@ -77,9 +77,10 @@ test('a draft model writes ahead, also behind a prompt from the cache, and is to
   assert.equal(await drafted('store', other), 0);
 });
 
-for (const arch of ['qwen35-mtp', 'qwen35moe', 'glm4moe']) {
-  test(`the MTP head of ${arch} is asked, also behind a prompt from the cache, and changes no reply`, async (t) => {
-    const models = { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, 'draft.sources': '[model]' };
+const eagle = () => smallModel('eagle3', { layers: 1 });
+for (const [arch, head] of [['qwen35-mtp'], ['qwen35moe'], ['glm4moe'], ['llama', eagle], ['qwen3', eagle], ['qwen3moe', eagle], ['gpt-oss', eagle]]) {
+  test(`the ${head ? 'EAGLE-3 head for' : 'MTP head of'} ${arch} is asked, also behind a prompt from the cache, and changes no reply`, async (t) => {
+    const models = { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, 'draft.sources': '[model]', ...(head && { 'draft.path': head() }) };
     const other = await serve({ t, model: smallModel(arch), models });
     const prompt = Array.from({ length: 80 }, (_, i) => `word ${i}`).join(' ');
     const complete = (more) => other.client.complete({ prompt, max_tokens: 300, temperature: 0, ignore_eos: true, ...more });
@@ -99,6 +100,19 @@ test('a draft model with another vocabulary, or that cannot be cut, ends the sta
   const states = smallModel('mamba2', noAttention);
   await assert.rejects(serve({ model: states, models: { 'draft.path': states } }), /draft\.path: .* cannot draft: its states cannot be cut/);
   await assert.rejects(serve({ model: demo, models: { 'draft.sources': '[model]' } }), /draft\.sources: model needs models\.demo\.draft\.path/);
+});
+
+test('an EAGLE-3 head for another model, or that cannot have its rows, ends the start with the reason', async () => {
+  const model = smallModel('llama');
+  const rejected = (reason, more, options) => assert.rejects(serve({ model: smallModel(...options ?? ['llama']), models: { 'draft.path': eagle(), ...more } }), reason);
+  await rejected(/draft\.path: .*embedding of 128, and this one has 64/, {}, ['llama', { embd: 64, heads: 2, 'kv-heads': 1 }]);
+  await rejected(/draft\.path: .*input of layer 3, and the model has 2 layers/, {}, ['llama', { layers: 2 }]);
+  await rejected(/draft\.path: .*cannot read the layers of gemma3 models/, {}, ['gemma3']);
+  await rejected(/draft\.path: .*one pool of cells: leave kv_unified/, { kv_unified: false });
+  await assert.rejects(serve({ model: eagle() }), /eagle3/);
+  const other = await serve({ model, models: { 'draft.path': eagle(), deterministic: true } });
+  await other.client.complete({ prompt: 'Once', max_tokens: 5 });
+  await other.stop();
 });
 
 test('under another salt nothing is drafted from it', async () => {

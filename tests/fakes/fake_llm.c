@@ -29,15 +29,16 @@ struct llm_context {
     struct llm_context_params params;
     bool of_draft_model;
     struct fake_seq *seqs;
-    const struct media_spans **media; /* of each sequence */
-    struct tokens owners;             /* of each cell up to the highest one in use: how many sequences hold it */
-    int32_t n_used;                   /* cells with an owner */
-    int32_t lowest_free;              /* no cell below it is free */
-    int32_t threads;                  /* that compute */
-    int32_t adapted;                  /* what the adapters add to every token */
-    bool switched;                    /* since the last call */
-    int32_t next_tokens[4096];        /* next token for each token of the last call */
-    float rows[4096][FAKE_ROW];       /* and its hidden row: the hash of all tokens up to it */
+    const struct media_spans **media;     /* of each sequence */
+    struct tokens owners;                 /* of each cell up to the highest one in use: how many sequences hold it */
+    int32_t n_used;                       /* cells with an owner */
+    int32_t lowest_free;                  /* no cell below it is free */
+    int32_t threads;                      /* that compute */
+    int32_t adapted;                      /* what the adapters add to every token */
+    bool switched;                        /* since the last call */
+    int32_t next_tokens[4096];            /* next token for each token of the last call */
+    float rows[4096][FAKE_ROW];           /* and its hidden row: the hash of all tokens up to it */
+    float layers[FAKE_LAYERS * FAKE_ROW]; /* the inputs of layers that stand for it */
 };
 
 struct llm_sampler {
@@ -283,6 +284,11 @@ void llm_adapt(struct llm_context *c, const struct llm_adapters *adapters)
     c->adapted = adapted;
 }
 
+static bool is_head(const struct llm_context *c)
+{
+    return c->params.head != LLM_HEAD_NONE;
+}
+
 static enum llm_decoded decode_draft(struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
     fake_llm.draft_calls++;
@@ -293,9 +299,9 @@ static enum llm_decoded decode_draft(struct llm_context *c, const struct llm_bat
         if (fake_llm.draft_fails || tokens[i].pos >= c->params.window) return LLM_FAILED;
         if (tokens[i].pos != (int32_t)seq->tokens.len) abort();                           /* a caller's fault */
         if (fake_llm.draft_vocab > 0 && tokens[i].token >= fake_llm.draft_vocab) abort(); /* likewise */
-        if (c->params.mtp != (tokens[i].row != NULL)) abort();                            /* likewise */
+        if (is_head(c) != (tokens[i].row != NULL)) abort();                               /* likewise */
         hold(c, seq, tokens[i].token, -1);
-        uint64_t hash = c->params.mtp ? hash_behind(tokens[i].row, tokens[i].token) : tokens_short_hash(&seq->tokens);
+        uint64_t hash = is_head(c) ? hash_behind(tokens[i].row, tokens[i].token) : tokens_short_hash(&seq->tokens);
         c->next_tokens[i] = tokens[i].logits ? token_of_hash(hash) : -1;
         put_row(c->rows[i], hash);
     }
@@ -304,9 +310,25 @@ static enum llm_decoded decode_draft(struct llm_context *c, const struct llm_bat
 
 const float *llm_hidden_row(struct llm_context *c, int32_t index)
 {
-    if (!c->params.mtp && !c->params.hidden_rows) abort(); /* they are not kept */
-    if (c->next_tokens[index] < 0) abort();                /* the token has none */
-    return c->rows[index];
+    if (!is_head(c) && !c->params.hidden_rows) abort(); /* they are not kept */
+    if (c->next_tokens[index] < 0) abort();             /* the token has none */
+    if (c->params.hidden_layers.n == 0) return c->rows[index];
+    for (int i = 0; i < FAKE_LAYERS * FAKE_ROW; i++) c->layers[i] = c->rows[index][i % FAKE_ROW] + (float)i;
+    return c->layers;
+}
+
+/* Of the inputs of all layers the row that they are of: whatever else it is given shows in what is guessed. */
+bool llm_encode_rows(struct llm_context *c, const float *rows, int32_t n, float *encoded)
+{
+    if (c->params.head != LLM_HEAD_EAGLE || n < 1 || n > c->params.n_batch) abort(); /* a caller's fault */
+    fake_llm.encoded_rows += n;
+    if (fake_llm.encode_fails) return false;
+    for (int32_t k = 0; k < n; k++)
+        for (int i = 0; i < FAKE_LAYERS * FAKE_ROW; i++) {
+            float value = rows[k * FAKE_LAYERS * FAKE_ROW + i] - (float)i, *out = &encoded[k * FAKE_ROW + i % FAKE_ROW];
+            *out = i < FAKE_ROW || *out == value ? value : 0;
+        }
+    return true;
 }
 
 int32_t llm_likeliest(struct llm_context *c, int32_t index, float *chance)

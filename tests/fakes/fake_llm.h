@@ -9,10 +9,11 @@
 #include "llm/state_slices.h"
 
 #define FAKE_VOCAB                                                                                                     \
-    200              /* tokens 0..199; the text of token t is the letter 'a' + t % 26, as a special one 'A' + t % 26 */
-#define FAKE_WIDTH 2 /* of a row of a medium */
-#define FAKE_ROW   4 /* length of a hidden row */
-#define FAKE_END   199 /* ends generation; the hash never gives it */
+    200               /* tokens 0..199; the text of token t is the letter 'a' + t % 26, as a special one 'A' + t % 26 */
+#define FAKE_WIDTH  2 /* of a row of a medium */
+#define FAKE_ROW    4 /* length of a hidden row */
+#define FAKE_LAYERS 3 /* whose inputs an EAGLE-3 head reads */
+#define FAKE_END    199 /* ends generation; the hash never gives it */
 
 struct fake_llm {
     /* Set by the test before engine_open(). */
@@ -25,6 +26,7 @@ struct fake_llm {
     int64_t draft_ns;          /* nanoseconds that a call takes on `clock` */
     bool draft_wrong;          /* its guesses are other tokens */
     bool draft_fails;          /* its calls fail */
+    bool encode_fails;         /* it makes no rows of the model's */
     int32_t draft_vocab;       /* it has so many tokens; 0: all */
     float draft_chance;        /* that it gives to its guesses; 0: 0.9 */
     int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
@@ -59,6 +61,7 @@ struct fake_llm {
     int32_t contexts; /* opened */
     int32_t calls;
     int32_t draft_calls, draft_tokens; /* of draft models, which count nowhere else */
+    int32_t encoded_rows;              /* that an EAGLE-3 head made its own of */
     int32_t max_tokens, max_seqs;      /* of one call */
     int32_t max_logits;                /* rows of them, of one call */
     int32_t batch_tokens[4096];        /* tokens of each call */

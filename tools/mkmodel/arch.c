@@ -24,6 +24,13 @@ static const struct key shared_expert_keys[] = {
 
 static const struct key mtp_keys[] = {{"nextn_predict_layers", KEY_SIZE, SIZE_MTP, 0}, {0}};
 
+/* For a model as wide as the head, with the layers that `llama` has here. */
+static const struct key eagle_keys[] = {
+    {"target_layers", KEY_LAYERS, SIZE_END, 4},
+    {"target_hidden_size", KEY_SIZE, SIZE_EMBD, 0},
+    {0},
+};
+
 static const struct key rms_keys[] = {{"attention.layer_norm_rms_epsilon", KEY_F32, SIZE_END, 1e-6}, {0}};
 
 static const struct key ffn_keys[] = {{"feed_forward_length", KEY_SIZE, SIZE_FF, 0}, {0}};
@@ -189,6 +196,22 @@ static const struct tensor_rule mtp[] = {
     {"nextn.eh_proj.weight", {SIZE_EMBD_2, SIZE_EMBD}, FILL_FIRST_HALF},
     {"nextn.enorm.weight", {SIZE_EMBD}, FILL_ONE},
     {"nextn.hnorm.weight", {SIZE_EMBD}, FILL_ONE},
+    {0},
+};
+
+/* It has no embedding and no output of its own. */
+static const struct tensor_rule eagle_model[] = {
+    {"fc.weight", {SIZE_EMBD_3, SIZE_EMBD}, FILL_MATRIX},
+    {0},
+};
+
+static const struct tensor_rule eagle_layer[] = {
+    {"attn_norm.weight", {SIZE_EMBD}, FILL_ONE},
+    {"attn_norm_2.weight", {SIZE_EMBD}, FILL_ONE},
+    {"attn_q.weight", {SIZE_EMBD_2, SIZE_Q}, FILL_QK},
+    {"attn_k.weight", {SIZE_EMBD_2, SIZE_KV}, FILL_QK},
+    {"attn_v.weight", {SIZE_EMBD_2, SIZE_KV}, FILL_MATRIX},
+    {"attn_output.weight", {SIZE_Q, SIZE_EMBD}, FILL_MATRIX},
     {0},
 };
 
@@ -420,6 +443,17 @@ const struct arch arch_table[] = {
                {LAYERS_EVERY, experts},
                {LAYERS_EVERY, glm_experts},
                {LAYERS_MTP, mtp}}},
+    {.name = "eagle3",
+     .gguf = "eagle3",
+     .about = "no model, but an EAGLE-3 head that guesses for llama",
+     .sizes = {SIZES(1, 64, 4, 2, 32, 128, 4096)},
+     .rope_base = 10000,
+     .keys = {model_keys, rms_keys, ffn_keys, attention_keys, eagle_keys},
+     .parts = {{LAYERS_NONE, eagle_model},
+               {LAYERS_NONE, output_norm},
+               {LAYERS_EVERY, eagle_layer},
+               {LAYERS_EVERY, ffn_norm},
+               {LAYERS_EVERY, ffn}}},
     {.name = "falcon-h1",
      .gguf = "falcon-h1",
      .about = "hybrid: attention and Mamba-2 side by side in every layer",

@@ -110,6 +110,7 @@ enum key_kind {
     KEY_BOOL,         /* bool: `value` */
     KEY_SECTIONS,     /* i32[4]: the rotated pairs of a head by kind of position (M-RoPE) */
     KEY_SIZE_OR_NONE, /* u32[layers]: the length `size` in attention layers, 0 in recurrent ones */
+    KEY_LAYERS,       /* i32[3]: the first, a middle and the last layer of a model of `value` layers */
     KEY_RGB           /* f32[3]: `value` for red, green and blue */
 };
 

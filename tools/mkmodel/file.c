@@ -74,6 +74,11 @@ static void put_key(struct gguf_context *gguf, const char *prefix, const struct 
     case KEY_SIZE_OR_NONE:
         put_by_layer(gguf, name, sizes, size);
         break;
+    case KEY_LAYERS: {
+        int32_t last = (int32_t)key->value - 1;
+        gguf_set_arr_data(gguf, name, GGUF_TYPE_INT32, (int32_t[]){0, last / 2, last}, 3);
+        break;
+    }
     case KEY_RGB:
         gguf_set_arr_data(gguf, name, GGUF_TYPE_FLOAT32, (float[]){value, value, value}, 3);
         break;

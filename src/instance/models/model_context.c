@@ -102,7 +102,7 @@ struct llm_model *weights_open(const struct config_model *config, bool (*progres
 }
 
 struct llm_model *draft_weights_open(const struct config_model *config, const struct llm_model *weights,
-                                     hearth_error *error)
+                                     const struct llm_context_params *context, hearth_error *error)
 {
     struct llm_model_params params = {.path = config->draft.path,
                                       .n_gpu_layers = (int)config->draft.n_gpu_layers,
@@ -111,11 +111,16 @@ struct llm_model *draft_weights_open(const struct config_model *config, const st
     struct llm_model *model = llm_model_open(&params, error);
     const struct llm_model_info *info = model != NULL ? llm_model_info(model) : NULL;
     int rc = model == NULL ? (int)error->code : llm_vocabularies_match(model, weights, error);
-    bool cut =
-        info != NULL && info->has_decoder && info->kind != HEARTH_KIND_RECURRENT && info->kind != HEARTH_KIND_HYBRID;
+    bool eagle = info != NULL && info->eagle.layers.n > 0;
+    bool cut = info != NULL && (info->has_decoder || eagle) && info->kind != HEARTH_KIND_RECURRENT &&
+               info->kind != HEARTH_KIND_HYBRID;
     if (rc == HEARTH_OK && !cut)
         rc = error_set(error, HEARTH_UNSUPPORTED, "%s (%s) cannot draft: its states cannot be cut", config->draft.path,
                        info->architecture);
+    if (rc == HEARTH_OK && eagle) rc = llm_eagle_fits(info, llm_model_info(weights), error);
+    if (rc == HEARTH_OK && eagle && !context->unified)
+        rc = error_set(error, HEARTH_UNSUPPORTED,
+                       "an EAGLE-3 head needs one pool of cells: leave kv_unified at auto, with a cache, or set it");
     if (rc == HEARTH_OK) return model;
     llm_model_close(model);
     error_prefix(error, "models.%s.draft.path: ", config->name);
@@ -252,7 +257,7 @@ double draft_slots_bytes(const struct config_model *config, const struct llm_mod
 {
     if (!has_drafts(config)) return 0;
     struct llm_context_params head = draft_model_context(info, (int32_t)n_slots);
-    head.mtp = true;
+    head.head = LLM_HEAD_MTP;
     return (double)n_slots * (double)info->state_bytes + (info->mtp ? llm_cells_of(&head, info).total : 0);
 }
 

@@ -31,9 +31,9 @@ struct llm_threads model_threads(const struct config_model *config); /* borrows 
 struct llm_context_params draft_context_params(const struct config_model *config, const struct llm_model_info *info);
 
 /* The draft model's weights (models.*.draft.path). Fails also where its vocabulary is another one than the model's, or
- * its states cannot be cut. */
+ * its states cannot be cut. An EAGLE-3 head fails where it does not fit the model, or this context of it. */
 struct llm_model *draft_weights_open(const struct config_model *config, const struct llm_model *weights,
-                                     hearth_error *error);
+                                     const struct llm_context_params *context, hearth_error *error);
 
 /* Bytes of the files that are loaded whole beside the weights: the projector's and the draft model's. Beside these
  * bytes, the projector needs memory that depends on the image, and the draft model some MiB a slot. */

@@ -32,12 +32,15 @@ static inline struct draft_model_params fake_draft_model(int32_t n_slots)
         .model = (struct llm_model *)&is_there, .context = draft_model_context(&info, n_slots), .n_vocab = FAKE_VOCAB};
 }
 
-/* The MTP head of the model itself. */
-static inline struct draft_model_params fake_mtp_head(int32_t n_slots)
+/* The MTP head of the model itself, or an EAGLE-3 head. */
+static inline struct draft_model_params fake_head(enum llm_head head, int32_t n_slots)
 {
     struct draft_model_params params = fake_draft_model(n_slots);
-    params.context.mtp = true;
-    params.n_row = FAKE_ROW;
+    const struct llm_model_info eagle = {.n_ctx_train = 4096, .eagle.layers.n = FAKE_LAYERS};
+    if (head == LLM_HEAD_EAGLE) params.context = draft_model_context(&eagle, n_slots);
+    params.context.head = head;
+    params.n_own = FAKE_ROW;
+    params.n_row = head == LLM_HEAD_EAGLE ? FAKE_LAYERS * FAKE_ROW : FAKE_ROW;
     return params;
 }
 
@@ -70,7 +73,8 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
                     .unified = shape.seqs > 0,
                     .n_batch = shape.n_batch > 0 ? shape.n_batch : 512,
                     .n_ubatch = 512,
-                    .hidden_rows = shape.draft.model.context.mtp},
+                    .hidden_rows = shape.draft.model.context.head != LLM_HEAD_NONE,
+                    .hidden_layers.n = shape.draft.model.context.head == LLM_HEAD_EAGLE ? FAKE_LAYERS : 0},
         .max_token_gap_ns = 250000000,
         .deterministic = shape.deterministic,
         .caching = shape.caching == ENGINE_CACHES_SYSTEM ? ENGINE_CACHES_SYSTEM

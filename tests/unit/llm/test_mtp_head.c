@@ -36,7 +36,8 @@ static void with_each(void (*test)(struct rig *rig))
     for (size_t i = 0; i < VARIANTS; i++) {
         char *path = make_model(folder, archs[i], "--type f32");
         struct llm_context_params params = context_params(WINDOW, N_SEQ), head = params;
-        params.hidden_rows = head.mtp = true;
+        params.hidden_rows = true;
+        head.head = LLM_HEAD_MTP;
         head.unified = head.full_windows = true;
         head.scratch = false;
         head.n_cells = WINDOW * N_SEQ;
@@ -227,7 +228,7 @@ static void a_token_without_a_row_is_refused(void **state)
 static void check_cells(struct rig *rig)
 {
     struct llm_context_params params = context_params(8192, 4);
-    params.mtp = true;
+    params.head = LLM_HEAD_MTP;
     params.scratch = false;
     for (int unified = 0; unified < 2; unified++) {
         params.unified = unified != 0;

@@ -1,10 +1,12 @@
-/* An MTP head as a draft model: it reads the hidden row that gave each token. The fake's row is a hash of all tokens up
- * to it, so that a row of another token, sequence or call shows as a wrong guess. */
+/* Heads as draft models, an MTP head and an EAGLE-3 head: they read the hidden row that gave each token. The fake's row
+ * is a hash of all tokens up to it, so that a row of another token, sequence or call shows as a wrong guess. */
 #include "rig.h"
 
 #include "base/memory.h"
 
 enum { GAP_NS = 15000000 };
+
+static enum llm_head head; /* that the tests are run with */
 
 /* ---- The head alone ---- */
 
@@ -12,20 +14,23 @@ enum { GAP_NS = 15000000 };
 struct written {
     uint64_t owner;
     struct tokens tokens;
-    float row[FAKE_ROW];
+    float row[FAKE_LAYERS * FAKE_ROW];
 };
 
-static void row_behind(const struct tokens *tokens, size_t n, float row[FAKE_ROW])
+static void row_behind(const struct tokens *tokens, size_t n, float *row)
 {
-    struct tokens head = {.v = tokens->v, .len = n};
-    uint64_t hash = tokens_short_hash(&head);
-    for (int i = 0; i < FAKE_ROW; i++) row[i] = (float)(hash >> 16 * i & 0xffff);
+    struct tokens before = {.v = tokens->v, .len = n};
+    uint64_t hash = tokens_short_hash(&before);
+    for (int i = 0; i < FAKE_LAYERS * FAKE_ROW; i++) {
+        row[i] = (float)(hash >> 16 * (i % FAKE_ROW) & 0xffff);
+        if (head == LLM_HEAD_EAGLE) row[i] += (float)i;
+    }
 }
 
 static struct draft_model *open_head(struct rig *rig, int32_t n_slots)
 {
     hearth_error error;
-    struct draft_model_params params = fake_mtp_head(n_slots);
+    struct draft_model_params params = fake_head(head, n_slots);
     fake_llm_reset(&rig->clock);
     return draft_model_open(&params, GAP_NS, &rig->clock.clock, &error);
 }
@@ -199,7 +204,7 @@ static void rows_of_another_reply_are_not_read(void **state)
 
 static void open_with_head(struct rig *rig, struct shape shape)
 {
-    shape.draft = (struct draft_params){.sources = {[DRAFT_MODEL] = true}, .model = fake_mtp_head(shape.slots)};
+    shape.draft = (struct draft_params){.sources = {[DRAFT_MODEL] = true}, .model = fake_head(head, shape.slots)};
     fake_llm_reset(&rig->clock);
     fake_llm.call_ns = 10000000;
     fake_llm.token_ns = 100000;
@@ -282,6 +287,57 @@ static void wrong_guesses_change_no_reply(void **state)
     client_release(&client);
 }
 
+static void where_rows_cannot_be_made_the_reply_is_the_same(void **state)
+{
+    struct rig *rig = *state;
+    open_with_head(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000});
+    fake_llm.encode_fails = true;
+    struct client client = run_one(rig, 0, 100, 100);
+    assert_int_equal(client.result.draft_n == 0, head == LLM_HEAD_EAGLE);
+    assert_int_equal(fake_llm.encoded_rows > 0, head == LLM_HEAD_EAGLE);
+    client_release(&client);
+}
+
+/* More tokens than one call of an EAGLE-3 head takes: the streams have their guesses one after the other. */
+static void streams_that_lack_much_take_turns(void **state)
+{
+    enum { STREAMS = 5, LACKS = 50 };
+    struct draft_model *model = open_head(*state, STREAMS);
+    struct written replies[STREAMS];
+    struct draft_ask asks[STREAMS];
+    for (int32_t i = 0; i < STREAMS; i++) {
+        begin(&replies[i], 30 * i, 40);
+        sample_tokens(model, &replies[i], i, LACKS);
+    }
+    bool lacks = true;
+    for (int32_t calls = 0; lacks; calls++) {
+        for (int32_t i = 0; i < STREAMS; i++)
+            asks[i] = (struct draft_ask){.stream = i, .owner = replies[i].owner, .tokens = &replies[i].tokens};
+        assert_true(calls < 20 && draft_model_next(model, asks, STREAMS));
+        lacks = false;
+        for (int32_t i = 0; i < STREAMS; i++) lacks = lacks || asks[i].lacks;
+    }
+    for (int32_t i = 0; i < STREAMS; i++) {
+        expect_right_guess(model, &replies[i], i);
+        tokens_release(&replies[i].tokens);
+    }
+    draft_model_close(model);
+}
+
+/* What is guessed at is read with rows that need no making. */
+static void rows_are_made_where_they_are_read(void **state)
+{
+    struct draft_model *model = open_head(*state, 1);
+    struct written reply;
+    begin(&reply, 0, 40);
+    sample_tokens(model, &reply, 0, 30);
+    assert_int_equal(fake_llm.encoded_rows, 0);
+    expect_right_guess(model, &reply, 0);
+    assert_int_equal(fake_llm.encoded_rows, head == LLM_HEAD_EAGLE ? 30 : 0);
+    tokens_release(&reply.tokens);
+    draft_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +352,11 @@ int main(void)
         engine_test(behind_a_cached_prompt_it_guesses_as_behind_a_computed_one),
         engine_test(all_kinds_of_states_have_right_guesses),
         engine_test(wrong_guesses_change_no_reply),
+        engine_test(where_rows_cannot_be_made_the_reply_is_the_same),
+        engine_test(streams_that_lack_much_take_turns),
+        engine_test(rows_are_made_where_they_are_read),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = 0;
+    for (head = LLM_HEAD_MTP; head <= LLM_HEAD_EAGLE; head++) failed += cmocka_run_group_tests(tests, NULL, NULL);
+    return failed;
 }
