@@ -290,34 +290,52 @@ HEARTH_API char *hearth_memory_report(const hearth_config *config, const char *m
 
 /* ---- What fits this machine ---- */
 
+#define HEARTH_FIT_CHOICES 12
+#define HEARTH_FIT_TYPES   3
+#define HEARTH_FIT_DEVICES 16
+
 /* A context window, a number of slots and types of KV cells, and the bytes that a model needs with them: computed from
  * its file's header, nothing is loaded. */
 typedef struct hearth_fit_choice {
     int32_t context_window, n_seq_max;
-    const char *cache_type_k, *cache_type_v; /* static, or the configuration's */
-    uint64_t cells_bytes;                    /* KV cells and recurrent states of all slots and spare conversations */
-    uint64_t compute_bytes;                  /* compute buffers */
-    uint64_t memory_bytes, gpu_bytes;        /* all that is needed in memory, and on GPUs, the weights included */
+    const char *cache_type_k, *cache_type_v;   /* static, or the configuration's */
+    uint64_t cells_bytes;                      /* KV cells and recurrent states of all slots and spare conversations */
+    uint64_t compute_bytes;                    /* compute buffers */
+    uint64_t memory_bytes, gpu_bytes;          /* all that is needed in memory, and on GPUs, the weights included */
+    uint64_t device_bytes[HEARTH_FIT_DEVICES]; /* of the latter, on each */
     bool fits;
 } hearth_fit_choice;
+
+/* One that takes layers: a GPU, or a device of another machine. */
+typedef struct hearth_fit_device {
+    char name[64];         /* CUDA0, RPC0 */
+    uint64_t free, budget; /* bytes that are free, and of them for the model */
+    uint64_t planned;      /* hearth_fit.planned_memory */
+} hearth_fit_device;
 
 typedef struct hearth_fit_type {
     const char *name;     /* of a type of KV cells */
     uint64_t token_bytes; /* keys and values of one token, of the layers that attend to the whole window */
 } hearth_fit_type;
 
-#define HEARTH_FIT_CHOICES 12
-#define HEARTH_FIT_TYPES   3
-
 typedef struct hearth_fit {
     char description[128]; /* llama.cpp's line of the model */
     hearth_model_type type;
     int32_t n_layer, n_ctx_train;
     uint64_t weights_bytes, projector_bytes, draft_bytes; /* of the draft model's file */
-    uint64_t memory_free, memory_budget; /* bytes that are free, and of them for the model; 0: unknown */
-    uint64_t gpu_free, gpu_budget;       /* the same of all GPUs together; 0: there is none */
-    int32_t n_gpu_layers;                /* with GPUs that are too small: layers for which there is room; -1: none */
-    int32_t n_cpu_moe;   /* else, of a mixture of experts: layers whose experts have to stay in memory */
+    uint64_t memory_free, memory_budget;           /* bytes that are free, and of them for the model; 0: unknown */
+    uint64_t gpu_free, gpu_budget;                 /* the same of all GPUs together; 0: there is none */
+    hearth_fit_device devices[HEARTH_FIT_DEVICES]; /* of these, each */
+    size_t n_devices;
+    /* Where nothing fits the devices as they are to be used, how something does: layers for which there is room, -1 for
+     * none; or, of a mixture of experts, layers whose experts have to stay in memory. And with several devices the
+     * number of layers for each. All 0: nothing is to be changed, or nothing helps. */
+    int32_t n_gpu_layers, n_cpu_moe;
+    int32_t tensor_split[HEARTH_FIT_DEVICES];
+    hearth_fit_choice suggested; /* what fits then; context_window 0: nothing */
+    /* Bytes that llama.cpp would allocate in memory, and on each device, for the choice that is recommended or
+     * suggested: weights, cells and compute buffers, planned without allocating them. 0: not planned. */
+    uint64_t planned_memory;
     uint64_t read_bytes; /* weights that each token of a reply reads from memory, beside those on GPUs; 0: unknown */
     uint64_t read_rate;  /* bytes that the threads read from memory a second; 0: unknown */
     hearth_fit_type types[HEARTH_FIT_TYPES];
@@ -330,8 +348,19 @@ typedef struct hearth_fit {
 /* Says which of the choices for a model of the configuration (NULL: the first) fit the memory that is free now: all of
  * it that the system offers, within the limits of control groups, less a share for others. Keys that the configuration
  * sets are kept. hearth_load() takes the recommended values for keys that are not set, of models with 256 MiB of
- * weights or more. HEARTH_UNSUPPORTED for models with layers on other machines. `hearth fit`. */
+ * weights or more. Models with layers on other machines are asked for there (models.*.rpc). `hearth fit`. */
 HEARTH_API int hearth_fit_model(const hearth_config *config, const char *model, hearth_fit *fit, hearth_error *error);
+
+/* A machine with so many free bytes, in place of this one. */
+typedef struct hearth_fit_machine {
+    uint64_t memory;                      /* 0: as much as is free */
+    uint64_t devices[HEARTH_FIT_DEVICES]; /* of those that there are, in their order, then of others */
+    size_t n_devices;                     /* it has so many; 0: those that there are, as they are */
+} hearth_fit_machine;
+
+/* The same for such a machine. Devices that are not there are told by name only: GPU1 is the second one. */
+HEARTH_API int hearth_fit_on(const hearth_config *config, const char *model, const hearth_fit_machine *machine,
+                             hearth_fit *fit, hearth_error *error);
 
 /* ---- Requests ---- */
 

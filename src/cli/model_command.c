@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Prints a report and frees it; NULL: the report failed with the error. */
 static int print_report(const char *command, char *report, const hearth_error *error)
@@ -109,8 +110,9 @@ static void print_fit(const hearth_fit *fit)
         printf("\n");
         printf("memory    %s free, %s of it for the model\n", size_of(fit->memory_free).v,
                size_of(fit->memory_budget).v);
-        if (fit->gpu_free > 0)
-            printf("GPU       %s free, %s of it for the model\n", size_of(fit->gpu_free).v, size_of(fit->gpu_budget).v);
+        for (size_t i = 0; i < fit->n_devices; i++)
+            printf("%-9s %s free, %s of it for the model (%s)\n", i == 0 ? "GPU" : "", size_of(fit->devices[i].free).v,
+                   size_of(fit->devices[i].budget).v, fit->devices[i].name);
         if (fit->read_bytes > 0 && fit->read_rate > 0) /* weights are read once a token, and other work adds to that */
             printf("speed     at most %.3g tokens/s of one reply without drafts: "
                    "each reads %s of weights, of %s a second\n",
@@ -145,12 +147,42 @@ static json_t *integer(uint64_t value)
     return json_integer((json_int_t)value);
 }
 
-static json_t *json_of_choice(const hearth_fit_choice *c)
+static json_t *json_of_choice(const hearth_fit *fit, const hearth_fit_choice *c)
 {
-    return json_pack("{s:i, s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:b}", "context_window", (int)c->context_window,
+    if (c->context_window == 0) return json_null();
+    json_t *devices = json_array();
+    for (size_t i = 0; i < fit->n_devices; i++) json_array_append_new(devices, integer(c->device_bytes[i]));
+    return json_pack("{s:i, s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:b}", "context_window", (int)c->context_window,
                      "n_seq_max", (int)c->n_seq_max, "cache_type_k", c->cache_type_k, "cache_type_v", c->cache_type_v,
                      "cells_bytes", integer(c->cells_bytes), "compute_bytes", integer(c->compute_bytes), "memory_bytes",
-                     integer(c->memory_bytes), "gpu_bytes", integer(c->gpu_bytes), "fits", (int)c->fits);
+                     integer(c->memory_bytes), "gpu_bytes", integer(c->gpu_bytes), "device_bytes", devices, "fits",
+                     (int)c->fits);
+}
+
+static json_t *json_of_devices(const hearth_fit *fit)
+{
+    json_t *devices = json_array();
+    for (size_t i = 0; i < fit->n_devices; i++) {
+        const hearth_fit_device *device = &fit->devices[i];
+        json_array_append_new(devices,
+                              json_pack("{s:s, s:o, s:o, s:o}", "name", device->name, "free", integer(device->free),
+                                        "budget", integer(device->budget), "planned_bytes", integer(device->planned)));
+    }
+    return devices;
+}
+
+/* null: the layers are to be divided as they are. */
+static json_t *json_of_split(const hearth_fit *fit)
+{
+    json_t *split = json_array();
+    int32_t sum = 0;
+    for (size_t i = 0; i < fit->n_devices; i++) {
+        json_array_append_new(split, json_integer(fit->tensor_split[i]));
+        sum += fit->tensor_split[i];
+    }
+    if (sum > 0) return split;
+    json_decref(split);
+    return json_null();
 }
 
 static void print_fit_json(const hearth_fit *fit)
@@ -158,29 +190,73 @@ static void print_fit_json(const hearth_fit *fit)
     json_t *types = json_object(), *choices = json_array();
     for (size_t i = 0; fit->type == HEARTH_MODEL_CHAT && i < HEARTH_FIT_TYPES; i++)
         json_object_set_new(types, fit->types[i].name, integer(fit->types[i].token_bytes));
-    for (size_t i = 0; i < fit->n_choices; i++) json_array_append_new(choices, json_of_choice(&fit->choices[i]));
-    json_t *recommended = fit->recommended >= 0 ? json_of_choice(&fit->choices[fit->recommended]) : json_null();
+    for (size_t i = 0; i < fit->n_choices; i++) json_array_append_new(choices, json_of_choice(fit, &fit->choices[i]));
+    json_t *recommended = fit->recommended >= 0 ? json_of_choice(fit, &fit->choices[fit->recommended]) : json_null();
     json_output_print(json_pack(
-        "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:o, s:o, s:s}",
+        "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:o, s:o, s:o, s:o, "
+        "s:o, s:s}",
         "description", fit->description, "type", hearth_model_type_name(fit->type), "layers", (int)fit->n_layer,
         "context_length", (int)fit->n_ctx_train, "weights_bytes", integer(fit->weights_bytes), "projector_bytes",
         integer(fit->projector_bytes), "draft_bytes", integer(fit->draft_bytes), "memory_free",
         integer(fit->memory_free), "memory_budget", integer(fit->memory_budget), "gpu_free", integer(fit->gpu_free),
-        "gpu_budget", integer(fit->gpu_budget), "token_bytes", types, "choices", choices, "recommended", recommended,
-        "n_gpu_layers", (int)fit->n_gpu_layers, "n_cpu_moe", (int)fit->n_cpu_moe, "read_bytes",
-        integer(fit->read_bytes), "read_rate", integer(fit->read_rate), "reason", fit->reason));
+        "gpu_budget", integer(fit->gpu_budget), "devices", json_of_devices(fit), "token_bytes", types, "choices",
+        choices, "recommended", recommended, "n_gpu_layers", (int)fit->n_gpu_layers, "n_cpu_moe", (int)fit->n_cpu_moe,
+        "tensor_split", json_of_split(fit), "suggested", json_of_choice(fit, &fit->suggested), "planned_memory_bytes",
+        integer(fit->planned_memory), "read_bytes", integer(fit->read_bytes), "read_rate", integer(fit->read_rate),
+        "reason", fit->reason));
 }
 
 /* ---- The command ---- */
 
+/* The options of `hearth fit` about the machine. */
+struct fit_question {
+    bool as_json;
+    const char *memory, *gpus; /* GiB; numbers with commas between them */
+};
+
+/* The next number of such a list, in bytes. False: there is none. */
+static bool next_gib(const char **text, uint64_t *bytes)
+{
+    char *end;
+    double gib = strtod(*text, &end);
+    bool valid = end != *text && gib > 0 && gib < 1e6 && (*end == '\0' || (*end == ',' && end[1] != '\0'));
+    if (!valid) return false;
+    *bytes = (uint64_t)(gib * GIB);
+    *text = *end == ',' ? end + 1 : end;
+    return true;
+}
+
+/* False: an option is no number. */
+static bool read_machine(const struct fit_question *question, hearth_fit_machine *machine)
+{
+    const char *memory = question->memory != NULL ? question->memory : "", *gpus = question->gpus;
+    *machine = (hearth_fit_machine){0};
+    if (question->memory != NULL && (!next_gib(&memory, &machine->memory) || memory[0] != '\0')) return false;
+    if (gpus == NULL) return true;
+    do {
+        if (machine->n_devices == HEARTH_FIT_DEVICES || !next_gib(&gpus, &machine->devices[machine->n_devices]))
+            return false;
+        machine->n_devices++;
+    } while (*gpus != '\0');
+    return true;
+}
+
 static int run_fit(const char *command, const hearth_config *config, void *ud)
 {
-    const bool *as_json = ud;
-    hearth_error error;
+    const struct fit_question *question = ud;
+    hearth_fit_machine machine;
+    hearth_error error = {0};
     hearth_fit fit;
     hearth_log_open(NULL, "error", "text", NULL);
-    int rc = hearth_fit_model(config, NULL, &fit, &error);
-    if (rc == HEARTH_OK) (*as_json ? print_fit_json : print_fit)(&fit);
+    if (!read_machine(question, &machine)) {
+        snprintf(error.message, sizeof error.message,
+                 "--memory is a number of GiB, --gpus one for each GPU, as 24 or 24,8, and %d at most",
+                 HEARTH_FIT_DEVICES);
+        error.code = HEARTH_INVALID;
+        return args_fail(command, &error, EXIT_USAGE);
+    }
+    int rc = hearth_fit_on(config, NULL, &machine, &fit, &error);
+    if (rc == HEARTH_OK) (question->as_json ? print_fit_json : print_fit)(&fit);
     if (rc != HEARTH_OK) return args_fail(command, &error, EXIT_FAILED);
     return fit.recommended >= 0 || fit.type != HEARTH_MODEL_CHAT ? EXIT_FINE : EXIT_FAILED;
 }
@@ -188,12 +264,14 @@ static int run_fit(const char *command, const hearth_config *config, void *ud)
 int command_fit(int argc, char **argv)
 {
     const char *path = NULL;
-    bool as_json = false;
+    struct fit_question question = {0};
     struct setup setup = {.has_operand = true};
     const struct args_option options[] = {
         {"mmproj", "FILE", "projection file for images or sound", .text = &setup.mmproj},
+        {"memory", "GIB", "for a machine with so much free memory", .text = &question.memory},
+        {"gpus", "GIB,...", "and with GPUs that have so much free", .text = &question.gpus},
         setup_option_set(&setup),
-        json_output_option(&as_json),
+        json_output_option(&question.as_json),
     };
     const struct args_spec spec = {
         .command = "hearth fit",
@@ -204,7 +282,8 @@ int command_fit(int argc, char **argv)
         .operand = "FILE",
         .operand_value = &path,
         .examples = "  hearth fit Qwen3-8B-Q8_0.gguf\n"
-                    "  hearth fit Qwen3-8B-Q8_0.gguf --set n_seq_max=2 --json\n",
+                    "  hearth fit Qwen3-8B-Q8_0.gguf --set n_seq_max=2 --json\n"
+                    "  hearth fit Qwen3-30B-A3B-Q4_K_M.gguf --memory 64 --gpus 12\n",
     };
-    return setup_run(&spec, &setup, argc, argv, run_fit, &as_json);
+    return setup_run(&spec, &setup, argc, argv, run_fit, &question);
 }

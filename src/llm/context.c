@@ -64,7 +64,6 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->head = params->head;
     if (params->head != LLM_HEAD_NONE)
         context->rows = mem_alloc((size_t)context->capacity * (size_t)context->n_row * sizeof(float));
-    llm_keep_rows(context, params);
     context->window = params->window;
     context->n_seq = params->n_seq;
     context->scratch = translated.n_seq_max > (uint32_t)params->n_seq ? params->n_seq : -1;
@@ -81,6 +80,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     /* A head attends, whatever the layers before it do. */
     context->recurrent =
         params->head == LLM_HEAD_NONE && (info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID);
+    llm_keep_rows(context, params);
     context->flash_attention =
         translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !captured.flash_attention_refused;
     context->translated = translated;

@@ -241,10 +241,22 @@ struct llm_cells {
 
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info);
 
-/* The bytes of compute buffers that such a context would have, of a model that was opened without its weights. Neither
- * they nor the KV cells are allocated for this; recurrent states are. False: there can be no such context. Any
- * thread. */
-bool llm_plan_compute(const struct llm_model *model, const struct llm_context_params *params, uint64_t *bytes);
+/* The same by layer, info->n_layer entries. */
+void llm_cells_by_layer(const struct llm_context_params *params, const struct llm_model_info *info, double *bytes);
+
+/* The bytes that llama.cpp would allocate for a model and a context: first in the machine's memory, then on each device
+ * that it uses. */
+struct llm_plan {
+    struct llm_planned {
+        char name[64]; /* of the device; "" for memory */
+        uint64_t weights, cells, compute;
+    } v[LLM_DEVICES + 1];
+    size_t n;
+};
+
+/* Plans such a context of a model that was opened without its weights. Nothing is allocated for this but recurrent
+ * states. False: there can be no such context. Any thread. */
+bool llm_plan_memory(const struct llm_model *model, const struct llm_context_params *params, struct llm_plan *plan);
 
 /* Physical cores that have one of the CPUs whose place in the list is true. */
 int llm_count_cores(const bool *cpus, size_t n_cpus);

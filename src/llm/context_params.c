@@ -5,9 +5,12 @@
 #include "base/error.h"
 #include "llm/llama_log.h"
 #include "llm/model_struct.h"
+#include "llm/placement.h"
+#include "llm/shim.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Names ---- */
@@ -97,39 +100,68 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static double head_bytes(const struct llm_context_params *params, const struct llm_model_info *info)
+{
+    return info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
+}
+
+/* Cells of a layer that attends to the whole window, and of one with a sliding window. A unified KV cache holds the
+ * sliding windows of all sequences, a stream that of one; beside them there is room for the batch tokens of one
+ * micro-batch. Full windows are as large as the other layers' cells. */
+struct cell_counts {
+    uint64_t whole, window;
+};
+
+static struct cell_counts count_cells(const struct llm_context_params *params, const struct llm_model_info *info)
+{
+    uint64_t all = total_cells(params), n = padded(all);
+    struct cell_counts counts = {.whole = n, .window = n};
+    if (params->full_windows) return counts;
+    uint64_t streams = params->unified ? 1 : (uint64_t)params->n_seq;
+    uint64_t windows = (uint64_t)info->n_swa * (params->unified ? total_sequences(params) : 1);
+    uint64_t rows = smaller(smaller((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
+    counts.window = streams * padded(smaller(n / streams, windows + rows));
+    return counts;
+}
+
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info)
 {
     assert(params != NULL && params->n_seq > 0 && info != NULL);
     struct llm_cells cells = {.n_sequences = (int32_t)total_sequences(params)};
-    uint64_t all = total_cells(params), n = padded(all), n_in_window = n;
-    /* A unified KV cache holds the sliding windows of all sequences, a stream that of one; beside them there is room
-     * for the batch tokens of one micro-batch. Full windows are as large as the other layers' cells. */
-    if (!params->full_windows) {
-        uint64_t streams = params->unified ? 1 : (uint64_t)params->n_seq;
-        uint64_t windows = (uint64_t)info->n_swa * (params->unified ? total_sequences(params) : 1);
-        uint64_t rows = smaller(smaller((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
-        n_in_window = streams * padded(smaller(n / streams, windows + rows));
-    }
-    double head =
-        info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
+    struct cell_counts counts = count_cells(params, info);
+    double head = head_bytes(params, info);
     if (params->head == LLM_HEAD_MTP) {
         /* It is as the other layers with attention are. */
         int32_t most = 0;
         for (int32_t i = 0; i < info->n_layer; i++)
             if (info->n_head_kv[i] > most) most = info->n_head_kv[i];
-        cells.total = cells.whole = (double)n * most * head;
+        cells.total = cells.whole = (double)counts.whole * most * head;
         return cells;
     }
     for (int32_t i = 0; i < info->n_layer; i++) {
         bool slides = info->is_swa != NULL && info->is_swa[i];
         if (slides)
-            cells.windows += (double)n_in_window * info->n_head_kv[i] * head;
+            cells.windows += (double)counts.window * info->n_head_kv[i] * head;
         else
-            cells.whole += (double)n * info->n_head_kv[i] * head;
+            cells.whole += (double)counts.whole * info->n_head_kv[i] * head;
     }
     cells.states = (double)info->state_bytes * cells.n_sequences;
     cells.total = cells.whole + cells.windows + cells.states;
     return cells;
+}
+
+/* Layers without cells have the states, in equal parts; where all have cells, as with both side by side, all do. */
+void llm_cells_by_layer(const struct llm_context_params *params, const struct llm_model_info *info, double *bytes)
+{
+    struct cell_counts counts = count_cells(params, info);
+    double head = head_bytes(params, info), states = (double)info->state_bytes * total_sequences(params);
+    int32_t without = 0;
+    for (int32_t i = 0; i < info->n_layer; i++) without += info->n_head_kv[i] == 0;
+    for (int32_t i = 0; i < info->n_layer; i++) {
+        bool slides = info->is_swa != NULL && info->is_swa[i];
+        bytes[i] = (double)(slides ? counts.window : counts.whole) * info->n_head_kv[i] * head;
+        if (without == 0 || info->n_head_kv[i] == 0) bytes[i] += states / (without > 0 ? without : info->n_layer);
+    }
 }
 
 /* Linux overcommits memory, so malloc() would not refuse these cells, and the OOM killer would end the process when it
@@ -255,10 +287,36 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     return HEARTH_OK;
 }
 
-/* Of a model without weights llama.cpp computes the sizes of buffers, and logs them, without allocating them. */
-bool llm_plan_compute(const struct llm_model *model, const struct llm_context_params *params, uint64_t *bytes)
+/* Of a device, or of memory, where the buffers are the machine's own. */
+static struct llm_planned *planned_on(struct llm_plan *plan, ggml_backend_buffer_type_t type)
 {
-    assert(model != NULL && params != NULL && bytes != NULL);
+    ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
+    bool own = device == NULL || ggml_backend_buft_is_host(type) || !llm_is_gpu(device);
+    const char *name = own ? "" : ggml_backend_dev_name(device);
+    size_t i = 0;
+    while (i < plan->n && strcmp(plan->v[i].name, name) != 0) i++;
+    if (i == plan->n && i < sizeof plan->v / sizeof *plan->v)
+        snprintf(plan->v[plan->n++].name, sizeof plan->v[i].name, "%s", name);
+    return &plan->v[i < plan->n ? i : plan->n - 1];
+}
+
+static void describe_plan(const struct llama_context *context, struct llm_plan *plan)
+{
+    struct llm_buffers buffers[4 * LLM_DEVICES];
+    size_t most = sizeof buffers / sizeof *buffers, n = llm_list_buffers(context, buffers, most);
+    *plan = (struct llm_plan){.n = 1}; /* memory comes first, used or not */
+    for (size_t i = 0; i < n && i < most; i++) {
+        struct llm_planned *on = planned_on(plan, buffers[i].type);
+        on->weights += buffers[i].weights;
+        on->cells += buffers[i].cells;
+        on->compute += buffers[i].compute;
+    }
+}
+
+/* Of a model without weights llama.cpp computes the sizes of buffers without allocating them. */
+bool llm_plan_memory(const struct llm_model *model, const struct llm_context_params *params, struct llm_plan *plan)
+{
+    assert(model != NULL && params != NULL && plan != NULL);
     struct llama_context_params translated;
     hearth_error error;
     if (llm_translate_params(&translated, params, &model->info, &error) < 0) return false;
@@ -267,7 +325,7 @@ bool llm_plan_compute(const struct llm_model *model, const struct llm_context_pa
     struct llama_context *context = llama_init_from_model(model->handle, translated);
     llm_log_capture_end();
     if (context == NULL) return false;
+    describe_plan(context, plan);
     llama_free(context);
-    *bytes = captured.compute;
     return true;
 }

@@ -2,7 +2,8 @@
  *
  * llama.cpp gives the inputs of a layer for all batch tokens, in the order in which it computed them. That is the order
  * of the batch where all cells are one pool and no layer is recurrent, and nowhere else. So only such a context has
- * them. A head's needs are checked before it is opened, since llama.cpp ends the process where a graph lacks one
+ * them. (With sliding windows a pool that is nearly full may be computed in another order: guesses suffer, replies do
+ * not.) A head's needs are checked before it is opened, since llama.cpp ends the process where a graph lacks one
  * of them. The engine's thread; llm_eagle_fits(): any. */
 #include "llm/head.h"
 
@@ -28,8 +29,10 @@ struct llm_eagle llm_eagle_of(const struct llama_model *model, const struct gguf
     const char *architecture = llm_file_text(file, "general.architecture");
     if (architecture == NULL || strcmp(architecture, "eagle3") != 0) return eagle;
     const int32_t *layers;
-    eagle.layers.n = llm_target_layers(model, &layers);
-    assert(eagle.layers.n == (int32_t)(sizeof eagle.layers.v / sizeof *eagle.layers.v)); /* llama.cpp loads no others */
+    int32_t most = (int32_t)(sizeof eagle.layers.v / sizeof *eagle.layers.v), n = llm_target_layers(model, &layers);
+    int64_t map = gguf_find_tensor(file, "d2t"); /* of its tokens to the model's */
+    if (n != most || (map >= 0 && gguf_get_tensor_type(file, map) != GGML_TYPE_I64)) return eagle;
+    eagle.layers.n = n;
     memcpy(eagle.layers.v, layers, sizeof eagle.layers.v);
     eagle.n_embd = (int32_t)llm_file_hparam(file, "target_hidden_size", 0, 0);
     eagle.borrows = !has_tensor(file, "token_embd.weight") || !has_tensor(file, "output.weight");
@@ -62,10 +65,16 @@ int llm_eagle_fits(const struct llm_model_info *head, const struct llm_model_inf
             return error_set(error, HEARTH_INVALID,
                              "the EAGLE-3 head reads the input of layer %d, and the model has %d layers, from 0 on",
                              eagle->layers.v[i], model->n_layer);
-    if (eagle->borrows && head->n_embd != model->n_embd)
-        return error_set(error, HEARTH_INVALID,
-                         "the EAGLE-3 head uses the model's embedding or output, but is %d wide, and the model %d",
-                         head->n_embd, model->n_embd);
+    if (model->n_embd_out != model->n_embd)
+        return error_set(error, HEARTH_UNSUPPORTED,
+                         "an EAGLE-3 head cannot read a model whose output is %d wide, of %d", model->n_embd_out,
+                         model->n_embd);
+    if (eagle->borrows && (head->n_embd != model->n_embd || head->n_vocab != model->n_vocab))
+        return error_set(
+            error, HEARTH_INVALID,
+            "the EAGLE-3 head uses the model's embedding or output, but is %d wide with %d tokens, and the "
+            "model %d with %d",
+            head->n_embd, head->n_vocab, model->n_embd, model->n_vocab);
     return HEARTH_OK;
 }
 

@@ -83,13 +83,16 @@ static void add_layer_bytes(struct llm_model *model, const struct gguf_context *
         uint64_t bytes = gguf_get_tensor_size(file, i);
         bool in_layer = strncmp(name, "blk.", 4) == 0, embedding = strstr(name, "token_embd.") != NULL;
         long layer = in_layer ? strtol(name + 4, NULL, 10) : n;
+        if (embedding) model->info.embedding_bytes += bytes;
         if (embedding || layer < 0 || (layer >= n && in_layer && !mtp)) continue;
         if (layer > n) layer = n;
         model->layer_bytes[layer] += bytes;
         if (strstr(name, "_exps.") != NULL || strstr(name, "_chexps.") != NULL) model->expert_bytes[layer] += bytes;
     }
     int64_t output = gguf_find_tensor(file, "token_embd.weight");
-    if (tied && output >= 0) model->layer_bytes[n] += gguf_get_tensor_size(file, output);
+    if (!tied || output < 0) return;
+    model->info.tied_bytes = gguf_get_tensor_size(file, output);
+    model->layer_bytes[n] += model->info.tied_bytes;
 }
 
 static const char *special_token_text(const struct llama_vocab *vocab, llama_token token)
@@ -139,6 +142,7 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->size_bytes = llama_model_size(handle);
     info->n_params = llama_model_n_params(handle);
     info->n_layer = llama_model_n_layer(handle);
+    info->n_blocks = (int32_t)llm_file_hparam(file, "block_count", 0, info->n_layer);
     info->n_embd = llama_model_n_embd(handle);
     info->n_head = info->n_layer > 0 ? llama_model_n_head(handle) : 0; /* a file with a vocabulary only has no layers */
     info->n_ctx_train = llama_model_n_ctx_train(handle);
@@ -352,7 +356,8 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
 {
     const struct llm_model_params *params = loading->params;
     if (check_contents(loading, error) < 0) return NULL;
-    size_t n_servers = params->weights ? params->n_rpc : 0; /* weights alone are on other machines */
+    /* Metadata alone is on no other machine. */
+    size_t n_servers = params->weights || params->planned ? params->n_rpc : 0;
     if (llm_rpc_open(params->rpc, n_servers, error) != HEARTH_OK) return NULL;
     struct llama_model *handle = load_with_tokenizer(loading, error);
     if (handle == NULL) {

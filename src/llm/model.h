@@ -25,10 +25,11 @@ struct llm_model_params {
     size_t n_devices;             /* 0: all */
     const char *const *overrides; /* "PATTERN=BUFFERS": where tensors of such names go, the first counts */
     size_t n_overrides;
-    int32_t n_cpu_moe;                          /* the experts of so many first layers stay in the machine's memory */
-    bool cpu_moe;                               /* those of all layers do */
-    bool weights;                               /* false: metadata and vocabulary only */
-    bool mtp;                                   /* the MTP head as well, if the file has one */
+    int32_t n_cpu_moe; /* the experts of so many first layers stay in the machine's memory */
+    bool cpu_moe;      /* those of all layers do */
+    bool weights;      /* false: metadata and vocabulary only */
+    bool planned; /* without them: devices are chosen all the same, for what would be allocated (llm_plan_memory()) */
+    bool mtp;     /* the MTP head as well, if the file has one */
     bool mtp_optional;                          /* not where memory is lacking with it */
     bool (*progress)(void *ud, float fraction); /* false aborts; may be NULL */
     void *ud;
@@ -60,6 +61,7 @@ struct llm_model_info {
     const char *weights_type; /* "Q8_0" */
     int32_t vocab_type;       /* enum llama_vocab_type */
     int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa;
+    int32_t n_blocks;                /* layers of the file, those of MTP heads included */
     int32_t n_expert, n_expert_used; /* of a layer, and those that a token passes through */
     bool window_factors;   /* LongRoPE: RoPE has, or may have, other factors in a window beyond the original one */
     float rope_freq_scale; /* of the model's own RoPE scaling, which reaches n_ctx_train; 1: it has none */
@@ -71,7 +73,9 @@ struct llm_model_info {
     /* Bytes of the weights, n_layer + 1 entries: of each layer, then of the output, an MTP head that was loaded
      * included. Of these the experts', which n_cpu_moe can keep in the machine's memory; NULL: there are none. */
     const uint64_t *layer_bytes, *expert_bytes;
-    uint64_t state_bytes;            /* recurrent states of one sequence */
+    uint64_t embedding_bytes; /* of the token embedding, which always stays in the machine's memory */
+    uint64_t tied_bytes;  /* of it in layer_bytes, where it is the output as well: a device has a copy; 0: it is not */
+    uint64_t state_bytes; /* recurrent states of one sequence */
     const char *chat_template;       /* NULL if there is none */
     const char *bos_text, *eos_text; /* "" if there is none */
     bool adds_bos, adds_eos;
@@ -95,6 +99,28 @@ const struct llm_model_info *llm_model_info(const struct llm_model *model);
 
 /* Whether a GPU of this machine, or a device of another one, may have its layers and cells. */
 bool llm_has_devices(const struct llm_model_info *info);
+
+/* ---- Devices ---- */
+
+#define LLM_DEVICES 16 /* that are told apart */
+
+/* One that takes layers: a GPU, or a device of an RPC server. */
+struct llm_device {
+    char name[64];       /* CUDA0, RPC0 */
+    bool remote;         /* of an RPC server: nothing but layers goes there */
+    uint64_t free_bytes; /* of its memory */
+    float part;          /* of the layers that devices take; only the ratio counts */
+};
+
+/* The devices that take the layers of a model with these parameters, in their order. Fails as llm_model_open() does
+ * where one that is named is not there. Blocks on the network (params->rpc). Any thread. */
+int llm_list_devices(const struct llm_model_params *params, struct llm_device devices[LLM_DEVICES], size_t *n,
+                     hearth_error *error);
+
+/* Where llama.cpp puts each layer and the output: info->n_layer + 1 indices of devices, -1 for the machine's memory.
+ * `n_gpu_layers` as llm_model_params has it. */
+void llm_assign_layers(const struct llm_model_info *info, int64_t n_gpu_layers, const struct llm_device *devices,
+                       size_t n, int8_t *places);
 
 /* A number of the file's metadata. False: there is none of that name. */
 bool llm_model_number(const struct llm_model *model, const char *key, double *out);

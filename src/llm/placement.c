@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "llm/context.h"
 #include "llm/rpc.h"
 #include "llm/shim.h"
 
@@ -52,10 +53,15 @@ static int find_load_mode(const char *name, enum llama_load_mode *mode, hearth_e
 
 /* ---- Devices ---- */
 
-/* Weights alone are on other machines. */
+/* Metadata alone is on no device. */
+static bool has_places(const struct llm_model_params *params)
+{
+    return params->weights || params->planned;
+}
+
 static size_t n_servers(const struct llm_model_params *params)
 {
-    return params->weights ? params->n_rpc : 0;
+    return has_places(params) ? params->n_rpc : 0;
 }
 
 static size_t count(const ggml_backend_dev_t *devices)
@@ -91,7 +97,7 @@ static int choose_devices(struct llm_placement *out, const struct llm_model_para
 {
     bool lists = params->n_tensor_split > 0 || n_servers(params) > 0;
     bool nothing = params->n_devices == 1 && strcmp(params->devices[0], "none") == 0;
-    if (!params->weights || (params->n_devices == 0 && !lists)) return HEARTH_OK;
+    if (!has_places(params) || (params->n_devices == 0 && !lists)) return HEARTH_OK;
     ggml_backend_dev_t *usual = llm_rpc_devices(params->rpc, n_servers(params));
     if (params->n_devices == 0) {
         out->devices = usual;
@@ -114,7 +120,7 @@ static int choose_devices(struct llm_placement *out, const struct llm_model_para
 
 static int choose_parts(struct llm_placement *out, const struct llm_model_params *params, hearth_error *error)
 {
-    if (!params->weights || params->n_tensor_split == 0) return HEARTH_OK;
+    if (!has_places(params) || params->n_tensor_split == 0) return HEARTH_OK;
     size_t n = count(out->devices), most = llama_max_devices();
     if (params->n_tensor_split != n || n > most)
         return error_at(error, HEARTH_INVALID, "tensor_split",
@@ -248,4 +254,70 @@ void llm_placement_release(struct llm_placement *placement)
     free(placement->overrides);
     free(placement->devices);
     free(placement->parts);
+}
+
+/* ---- What goes where ---- */
+
+/* A device that reports no memory has that of the machine, as llama.cpp takes it. */
+static uint64_t free_memory_of(ggml_backend_dev_t device)
+{
+    size_t available = 0, total = 0;
+    ggml_backend_dev_memory(device, &available, &total);
+    return available == 0 && total == 0 ? llm_free_memory(false) : available;
+}
+
+static void describe_devices(const struct llm_placement *placement, const ggml_backend_dev_t *devices, size_t from,
+                             size_t n, struct llm_device *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = (struct llm_device){.free_bytes = free_memory_of(devices[from + i])};
+        out[i].part = placement->parts != NULL ? placement->parts[from + i] : (float)out[i].free_bytes;
+        out[i].remote = strcmp(ggml_backend_reg_name(ggml_backend_dev_backend_reg(devices[from + i])), "RPC") == 0;
+        snprintf(out[i].name, sizeof out[i].name, "%s", ggml_backend_dev_name(devices[from + i]));
+    }
+}
+
+int llm_list_devices(const struct llm_model_params *params, struct llm_device devices[LLM_DEVICES], size_t *n,
+                     hearth_error *error)
+{
+    assert(params != NULL && devices != NULL && n != NULL);
+    struct llm_model_params planned = *params;
+    struct llm_placement placement;
+    planned.planned = true;
+    *n = 0;
+    if (llm_rpc_open(params->rpc, params->n_rpc, error) != HEARTH_OK) return (int)error->code;
+    int rc = llm_placement_choose(&placement, &planned, error);
+    if (rc == HEARTH_OK && params->n_gpu_layers >= 0) {
+        ggml_backend_dev_t *own = placement.devices == NULL ? llm_rpc_devices(NULL, 0) : NULL;
+        const ggml_backend_dev_t *all = placement.devices != NULL ? placement.devices : own;
+        bool one = placement.split_mode == LLAMA_SPLIT_MODE_NONE && all[0] != NULL;
+        size_t there = one ? 1 : count(all);
+        *n = there < LLM_DEVICES ? there : LLM_DEVICES;
+        describe_devices(&placement, all, one ? (size_t)placement.main_gpu : 0, *n, devices);
+        free(own);
+    }
+    llm_placement_release(&placement);
+    llm_rpc_close(params->rpc, params->n_rpc);
+    return rc;
+}
+
+/* As llama.cpp does it, in the same arithmetic: the last layers go to the devices, each of which takes those whose
+ * place among them lies in its part. */
+void llm_assign_layers(const struct llm_model_info *info, int64_t n_gpu_layers, const struct llm_device *devices,
+                       size_t n, int8_t *places)
+{
+    int64_t all = info->n_blocks + 1, taken = n_gpu_layers == 0 || n_gpu_layers > all ? all : n_gpu_layers;
+    float splits[LLM_DEVICES], sum = 0;
+    bool none = true;
+    for (size_t i = 0; i < n; i++) none = none && devices[i].part == 0;
+    for (size_t i = 0; i < n; i++) splits[i] = sum += none ? (float)devices[i].free_bytes : devices[i].part;
+    for (size_t i = 0; i < n; i++) splits[i] /= sum;
+    for (int32_t i = 0; i <= info->n_layer; i++) {
+        int64_t layer = i == info->n_layer ? info->n_blocks : i; /* the output comes last */
+        places[i] = -1;
+        if (n == 0 || taken < 0 || layer < all - taken) continue;
+        size_t device = 0;
+        while (device + 1 < n && splits[device] <= (float)(layer - (all - taken)) / (float)taken) device++;
+        places[i] = (int8_t)device;
+    }
 }

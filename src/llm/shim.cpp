@@ -36,6 +36,18 @@ bool llm_is_pattern(const char *pattern, char *fault, size_t size)
     return false;
 }
 
+/* ---- Memory ---- */
+
+size_t llm_list_buffers(const llama_context *context, llm_buffers *buffers, size_t max)
+{
+    size_t n = 0;
+    for (const auto &[type, bytes] : llama_get_memory_breakdown(context)) {
+        if (n < max) buffers[n] = {type, bytes.model, bytes.context, bytes.compute};
+        n++;
+    }
+    return n;
+}
+
 /* ---- Hidden rows ---- */
 
 void llm_keep_hidden_rows(llama_context *context, bool all)

@@ -33,6 +33,15 @@ const float *llm_layer_inputs(struct llama_context *context, int32_t layer);
 /* The layers of another model that a head reads. */
 int32_t llm_target_layers(const struct llama_model *model, const int32_t **layers);
 
+/* Bytes that a context and its model take, or would take, of one kind of buffers. */
+struct llm_buffers {
+    ggml_backend_buffer_type_t type;
+    uint64_t weights, cells, compute;
+};
+
+/* Fills in up to `max` of them, and returns how many there are. */
+size_t llm_list_buffers(const struct llama_context *context, struct llm_buffers *buffers, size_t max);
+
 /* Whether it is a regular expression as llama.cpp reads them; else `fault`, of `size` bytes, says why. */
 bool llm_is_pattern(const char *pattern, char *fault, size_t size);
 

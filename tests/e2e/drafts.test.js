@@ -77,8 +77,8 @@ test('a draft model writes ahead, also behind a prompt from the cache, and is to
   assert.equal(await drafted('store', other), 0);
 });
 
-const eagle = () => smallModel('eagle3', { layers: 1 });
-for (const [arch, head] of [['qwen35-mtp'], ['qwen35moe'], ['glm4moe'], ['llama', eagle], ['qwen3', eagle], ['qwen3moe', eagle], ['gpt-oss', eagle]]) {
+const eagle = (arch = 'eagle3') => smallModel(arch, { layers: 1 });
+for (const [arch, head] of [['qwen35-mtp'], ['qwen35moe'], ['glm4moe'], ['llama', eagle], ['qwen3', eagle], ['qwen3moe', eagle], ['gpt-oss', eagle], ['llama', () => eagle('eagle3-own')]]) {
   test(`the ${head ? 'EAGLE-3 head for' : 'MTP head of'} ${arch} is asked, also behind a prompt from the cache, and changes no reply`, async (t) => {
     const models = { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, 'draft.sources': '[model]', ...(head && { 'draft.path': head() }) };
     const other = await serve({ t, model: smallModel(arch), models });

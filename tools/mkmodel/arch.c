@@ -199,7 +199,6 @@ static const struct tensor_rule mtp[] = {
     {0},
 };
 
-/* It has no embedding and no output of its own. */
 static const struct tensor_rule eagle_model[] = {
     {"fc.weight", {SIZE_EMBD_3, SIZE_EMBD}, FILL_MATRIX},
     {0},
@@ -451,6 +450,19 @@ const struct arch arch_table[] = {
      .keys = {model_keys, rms_keys, ffn_keys, attention_keys, eagle_keys},
      .parts = {{LAYERS_NONE, eagle_model},
                {LAYERS_NONE, output_norm},
+               {LAYERS_EVERY, eagle_layer},
+               {LAYERS_EVERY, ffn_norm},
+               {LAYERS_EVERY, ffn}}},
+    {.name = "eagle3-own",
+     .gguf = "eagle3",
+     .about = "the same with an embedding and an output of its own",
+     .sizes = {SIZES(1, 64, 4, 2, 32, 128, 4096)},
+     .rope_base = 10000,
+     .keys = {model_keys, rms_keys, ffn_keys, attention_keys, eagle_keys},
+     .parts = {{LAYERS_NONE, embedding},
+               {LAYERS_NONE, eagle_model},
+               {LAYERS_NONE, output_norm},
+               {LAYERS_NONE, output},
                {LAYERS_EVERY, eagle_layer},
                {LAYERS_EVERY, ffn_norm},
                {LAYERS_EVERY, ffn}}},

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct weight_type weight_types[] = {
     {"f32", GGML_TYPE_F32, 0},
@@ -208,6 +209,7 @@ struct filler {
     FILE *file;
     const int32_t *token_types; /* borrowed from the vocabulary; NULL if it has none */
     size_t alignment;
+    bool hollow;
     float *row;
     void *stored; /* the row in the tensor's type */
 };
@@ -238,7 +240,12 @@ static int fill_tensor(void *ud, const struct tensor *tensor, hearth_error *erro
     float half = range->gain * sqrtf(3.0f / (float)inputs_of(tensor, range));
     float low = range->gain > 0 ? -half : range->low, high = range->gain > 0 ? half : range->high;
     int64_t n = tensor->ne[0], rows = tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
-    size_t row_size = ggml_row_size(tensor->type, n);
+    size_t row_size = ggml_row_size(tensor->type, n), size = row_size * (size_t)rows;
+    if (filler->hollow) {
+        off_t padded = (off_t)(size + filler->alignment - 1) / (off_t)filler->alignment * (off_t)filler->alignment;
+        if (fseeko(filler->file, padded, SEEK_CUR) == 0) return 0;
+        return error_set(error, HEARTH_IO, "cannot leave room for %s: %s", tensor->name, strerror(errno));
+    }
     uint64_t random = random_stream(filler->seed, tensor->name);
 
     filler->row = mem_grow(filler->row, (size_t)n, sizeof(float));
@@ -250,7 +257,6 @@ static int fill_tensor(void *ud, const struct tensor *tensor, hearth_error *erro
         ggml_quantize_chunk(tensor->type, filler->row, filler->stored, 0, 1, n, NULL);
         fwrite(filler->stored, 1, row_size, filler->file);
     }
-    size_t size = row_size * (size_t)rows;
     for (size_t i = size; i % filler->alignment != 0; i++) fputc(0, filler->file);
     return ferror(filler->file) ? error_set(error, HEARTH_IO, "cannot write %s: %s", tensor->name, strerror(errno)) : 0;
 }
@@ -271,8 +277,11 @@ static int write_tensors(const struct contents *contents, const struct gguf_cont
     struct filler filler = {.seed = contents->seed,
                             .file = file,
                             .token_types = token_types_of(gguf, contents->sizes[SIZE_VOCAB]),
-                            .alignment = gguf_get_alignment(gguf)};
+                            .alignment = gguf_get_alignment(gguf),
+                            .hollow = contents->hollow};
     int code = each_tensor(contents, fill_tensor, &filler, error);
+    bool ends = code != 0 || !contents->hollow || (fflush(file) == 0 && ftruncate(fileno(file), ftello(file)) == 0);
+    if (!ends) code = error_set(error, HEARTH_IO, "cannot end the file: %s", strerror(errno));
     free(filler.row);
     free(filler.stored);
     return code;

@@ -27,6 +27,7 @@ struct contents {
     const char *blocks;   /* a tensor of layer N is named BLOCKS.N.NAME */
     const struct weight_type *type;
     uint64_t seed;
+    bool hollow;      /* the numbers are left out: a hole, as long as they are */
     const char *path; /* replaced only by a complete file */
 };
 

@@ -26,6 +26,7 @@ enum option_id {
     OPTION_RANK,
     OPTION_MMPROJ,
     OPTION_FOR,
+    OPTION_HOLLOW,
     OPTION_HELP
 };
 
@@ -50,6 +51,7 @@ static const struct option options[] = {
     {"rank", required_argument, NULL, OPTION_RANK},
     {"mmproj", required_argument, NULL, OPTION_MMPROJ},
     {"for", required_argument, NULL, OPTION_FOR},
+    {"hollow", no_argument, NULL, OPTION_HOLLOW},
     {"output", required_argument, NULL, 'o'},
     {"help", no_argument, NULL, OPTION_HELP},
     {0},
@@ -82,6 +84,7 @@ static void print_help(void)
          "  --ff N           inner length of the feed-forward part (of one expert)\n"
          "  --pooling P      mean, cls or last: marks the model as one for embeddings, with this pooling\n"
          "  --template FILE  chat template (default: the vocabulary's own, if it has one)\n"
+         "  --hollow         leave the numbers out: a file of full size without blocks on the disk\n"
          "\n"
          "  --lora-for F     write a LoRA adapter for that model, of rank N (default 4)\n"
          "  --mmproj K       write a projector for images or sound, of kind K (see below), for the model --for;\n"
@@ -209,6 +212,9 @@ static int parse_option(int id, const char *name, const char *text, struct argum
         return parse_kind(text, &args->projector, error);
     case OPTION_FOR:
         args->projector.model_path = text;
+        return 0;
+    case OPTION_HOLLOW:
+        model->hollow = true;
         return 0;
     case OPTION_HELP:
         args->help = true;

@@ -106,6 +106,7 @@ int model_write(struct model *model, hearth_error *error)
     code = arch_resolve(model->arch, model->sizes, error);
     if (code == 0) code = put_metadata(gguf, model, vocab, error);
     const struct contents contents = {.parts = model->arch->parts,
+                                      .hollow = model->hollow,
                                       .sizes = model->sizes,
                                       .blocks = "blk",
                                       .type = model->type,

@@ -11,6 +11,7 @@ struct model {
     const struct weight_type *type;
     int64_t sizes[SIZE_COUNT]; /* those set by options; the rest is filled in */
     uint64_t seed;
+    bool hollow;               /* contents.hollow */
     int pooling;               /* enum llama_pooling_type; -1: the architecture's own, if it has one */
     const char *vocab_path;    /* a GGUF file with a tokenizer */
     const char *template_path; /* a chat template in place of the vocabulary's own; may be NULL */

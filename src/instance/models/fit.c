@@ -7,22 +7,15 @@
  * would make the window shorter than agents need. */
 #include "instance/models/fit.h"
 
-#include "base/error.h"
-#include "base/log.h"
-#include "base/memory.h"
+#include "base/buf.h"
 #include "instance/models/model_context.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define GIB (1024.0 * 1024 * 1024)
-#define MIB (1024.0 * 1024)
-
-/* Smaller models are for tests, demonstrations and drafts: they have the same defaults everywhere. */
-#define SMALL_WEIGHTS (256 * MIB)
-
-#define PARTS_MOST    1000 /* of a model; the names of more are not looked for */
 
 struct goal {
     int32_t window, slots;
@@ -42,7 +35,7 @@ _Static_assert(sizeof goals / sizeof *goals <= HEARTH_FIT_CHOICES, "there is roo
 
 static bool is_small(const struct fit_model *model)
 {
-    return model->weights < SMALL_WEIGHTS;
+    return model->weights < FIT_SMALL;
 }
 
 static bool sets(const struct fit_model *model, const char *key)
@@ -52,81 +45,59 @@ static bool sets(const struct fit_model *model, const char *key)
 
 /* ---- What a choice needs ---- */
 
-/* The layers that GPUs have, of all and the output, which counts as one: the last ones. */
-static int32_t layers_on_gpu(const struct fit_model *model, const struct fit_machine *machine)
+/* A context of that size and those types. False: the model cannot have it. */
+static bool context_of(const struct fit_model *model, const hearth_fit_choice *choice,
+                       struct llm_context_params *params)
 {
-    int64_t layers = model->config->n_gpu_layers, all = model->info->n_layer + 1;
-    if (!machine->has_gpu || layers < 0) return 0;
-    return (int32_t)(layers == 0 || layers >= all ? all : layers);
+    struct config_model config = *model->config;
+    hearth_error error;
+    config.context_window = choice->context_window;
+    config.n_seq_max = choice->n_seq_max;
+    if (config.context_window * config.n_seq_max > INT32_MAX) return false;
+    if (model_context_params(&config, model->info, params, &error) != HEARTH_OK) return false;
+    params->type_k = choice->cache_type_k;
+    params->type_v = choice->cache_type_v;
+    return true;
 }
 
-/* Weights in memory that a token reads: all of them, but for experts that it does not pass through. */
-static double bytes_a_token(const struct fit_model *model, const struct fit_machine *machine)
+/* The choice with other places for the model's parts. */
+static void count_again(const struct fit_model *model, const struct fit_machine *machine,
+                        const struct fit_places *places, hearth_fit_choice *choice)
 {
-    const struct llm_model_info *info = model->info;
-    int32_t layers = layers_on_gpu(model, machine), all = info->n_layer + 1;
-    bool uses_few = info->n_expert_used > 0 && info->n_expert_used < info->n_expert;
-    double sum = 0, used = uses_few ? (double)info->n_expert_used / info->n_expert : 1;
-    for (int32_t i = 0; i < all && info->layer_bytes != NULL; i++) {
-        double experts = info->expert_bytes != NULL ? (double)info->expert_bytes[i] : 0;
-        bool on_gpu = i >= all - layers, keeps_experts = model->config->cpu_moe || i < model->n_cpu_moe;
-        if (!on_gpu) sum += (double)info->layer_bytes[i] - experts;
-        if (!on_gpu || keeps_experts) sum += experts * used;
-    }
-    return sum;
-}
-
-static void count_bytes(const struct fit_model *model, const struct fit_machine *machine, double cells,
-                        hearth_fit_choice *choice)
-{
-    const struct llm_model_info *info = model->info;
-    int32_t layers = layers_on_gpu(model, machine), all = info->n_layer + 1;
-    /* Where it is not known how large each layer is, they are alike. */
-    double weights = info->layer_bytes == NULL ? model->weights * layers / all : 0;
-    for (int32_t i = all - layers; i < all && info->layer_bytes != NULL; i++) {
-        bool keeps_experts = info->expert_bytes != NULL && (model->config->cpu_moe || i < model->n_cpu_moe);
-        weights += (double)info->layer_bytes[i] - (keeps_experts ? (double)info->expert_bytes[i] : 0);
-    }
-    double share = (double)layers / all, beside = model->projector + model->draft;
-    double compute = model->compute_fixed + model->compute_cell * choice->context_window * (double)choice->n_seq_max;
-    double on_gpu =
-        weights + share * beside + (model->config->offload_kqv ? share * cells : 0) + (share > 0 ? compute : 0);
-    choice->cells_bytes = (uint64_t)cells;
-    choice->compute_bytes = (uint64_t)compute;
-    choice->gpu_bytes = (uint64_t)on_gpu;
-    double for_drafts = draft_slots_bytes(model->config, info, choice->n_seq_max);
-    double in_memory = model->weights + beside + cells + compute + for_drafts - on_gpu;
-    choice->memory_bytes = in_memory > 0 ? (uint64_t)in_memory : 0; /* of which rounding may leave less than nothing */
+    struct llm_context_params params;
+    double cells[FIT_LAYERS];
+    if (!context_of(model, choice, &params)) return; /* it could be had when it was listed */
+    llm_cells_by_layer(&params, model->info, cells);
+    fit_count(model, machine, places, cells, choice);
 }
 
 /* The goal, with the keys that are set in place of its own. False: the model cannot have it. */
 static bool fill_choice(const struct fit_model *model, const struct fit_machine *machine, const struct goal *goal,
                         hearth_fit_choice *choice)
 {
-    struct config_model config = *model->config;
+    const struct config_model *config = model->config;
     const struct llm_model_info *info = model->info;
     int32_t trained = info->n_ctx_train;
     bool sets_k = sets(model, "models.*.cache_type_k"), sets_v = sets(model, "models.*.cache_type_v");
-    if (!sets(model, "models.*.context_window"))
-        config.context_window = trained > 0 && trained < goal->window ? trained : goal->window;
-    if (!sets(model, "models.*.n_seq_max")) config.n_seq_max = goal->slots;
+    int64_t window = trained > 0 && trained < goal->window ? trained : goal->window;
+    if (sets(model, "models.*.context_window")) window = config->context_window;
     /* Quantised cells need flash attention, and heads of whole blocks of 32; the states of hybrid models, and with
      * latent attention the values, are none of them. */
     bool plain = info->kind == HEARTH_KIND_DENSE || info->kind == HEARTH_KIND_MOE;
-    bool can_quantise = plain && strcmp(config.flash_attention, "off") != 0 && info->n_embd_head_k % 32 == 0 &&
+    bool can_quantise = plain && strcmp(config->flash_attention, "off") != 0 && info->n_embd_head_k % 32 == 0 &&
                         info->n_embd_head_v % 32 == 0 && info->n_embd_head_v > 0;
     if ((!sets_k || !sets_v) && strcmp(goal->type, "f16") != 0 && !can_quantise) return false;
-    if (config.context_window * config.n_seq_max > INT32_MAX) return false;
+    *choice =
+        (hearth_fit_choice){.context_window = (int32_t)window,
+                            .n_seq_max = sets(model, "models.*.n_seq_max") ? (int32_t)config->n_seq_max : goal->slots,
+                            .cache_type_k = sets_k ? config->cache_type_k : goal->type,
+                            .cache_type_v = sets_v ? config->cache_type_v : goal->type};
     struct llm_context_params params;
-    hearth_error error;
-    if (model_context_params(&config, info, &params, &error) != HEARTH_OK) return false;
-    *choice = (hearth_fit_choice){.context_window = params.window,
-                                  .n_seq_max = (int32_t)config.n_seq_max,
-                                  .cache_type_k = sets_k ? config.cache_type_k : goal->type,
-                                  .cache_type_v = sets_v ? config.cache_type_v : goal->type};
-    params.type_k = choice->cache_type_k;
-    params.type_v = choice->cache_type_v;
-    count_bytes(model, machine, llm_cells_of(&params, info).total, choice);
+    struct fit_places places;
+    if (!context_of(model, choice, &params)) return false;
+    choice->context_window = params.window;
+    fit_places_of(model, machine, &places);
+    count_again(model, machine, &places, choice);
     return true;
 }
 
@@ -145,6 +116,13 @@ static bool are_alike(const hearth_fit_choice *a, const hearth_fit_choice *b)
            strcmp(a->cache_type_k, b->cache_type_k) == 0 && strcmp(a->cache_type_v, b->cache_type_v) == 0;
 }
 
+static bool has_room(const struct fit_machine *machine, const hearth_fit *fit, const hearth_fit_choice *choice)
+{
+    for (size_t i = 0; i < machine->n_devices; i++)
+        if ((double)choice->device_bytes[i] + machine->beyond[1 + i] > (double)fit->devices[i].budget) return false;
+    return machine->memory <= 0 || (double)choice->memory_bytes + machine->beyond[0] <= (double)fit->memory_budget;
+}
+
 static void list_choices(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
 {
     bool only_usual = is_small(model) || machine->memory <= 0;
@@ -152,8 +130,7 @@ static void list_choices(const struct fit_model *model, const struct fit_machine
     for (size_t i = 0; i < n; i++) {
         hearth_fit_choice choice;
         if (!fill_choice(model, machine, only_usual ? &usual : &goals[i], &choice)) continue;
-        bool in_memory = machine->memory <= 0 || choice.memory_bytes <= fit->memory_budget;
-        choice.fits = in_memory && (!machine->has_gpu || choice.gpu_bytes <= fit->gpu_budget);
+        choice.fits = has_room(machine, fit, &choice);
         size_t same = 0;
         while (same < fit->n_choices && !are_alike(&fit->choices[same], &choice)) same++;
         if (same < fit->n_choices) continue;
@@ -180,71 +157,189 @@ static void list_types(const struct fit_model *model, hearth_fit *fit)
 
 #define EXPLAIN(fit, ...) snprintf((fit)->reason, sizeof(fit)->reason, __VA_ARGS__)
 
+/* The device on which the choice has the least room, or has most too little. */
+static size_t tightest(const struct fit_machine *machine, const hearth_fit *fit, const hearth_fit_choice *choice)
+{
+    size_t worst = 0;
+    double least = INFINITY;
+    for (size_t i = 0; i < machine->n_devices; i++) {
+        double room = (double)fit->devices[i].budget - (double)choice->device_bytes[i];
+        if (room < least) {
+            least = room;
+            worst = i;
+        }
+    }
+    return worst;
+}
+
 static void explain_recommended(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
 {
     const hearth_fit_choice *better = fit->recommended > 0 ? &fit->choices[fit->recommended - 1] : NULL;
+    size_t device = better != NULL && machine->n_devices > 0 ? tightest(machine, fit, better) : 0;
     if (is_small(model))
         EXPLAIN(fit, "a small model, which has the same defaults on every machine");
     else if (machine->memory <= 0)
         EXPLAIN(fit, "it is not known how much memory is free, so these are the usual defaults");
     else if (better == NULL)
         EXPLAIN(fit, "the best of the list fits; for a longer window or more slots set context_window, n_seq_max");
-    else if (machine->has_gpu && better->gpu_bytes > fit->gpu_budget)
-        EXPLAIN(fit, "the first of the list that fits: the one above needs %.2f GiB on the GPU, %.2f GiB are for it",
-                (double)better->gpu_bytes / GIB, (double)fit->gpu_budget / GIB);
+    else if (machine->n_devices > 0 && better->device_bytes[device] > fit->devices[device].budget)
+        EXPLAIN(fit, "the first of the list that fits: the one above needs %.2f GiB on %s, %.2f GiB are for it",
+                (double)better->device_bytes[device] / GIB, fit->devices[device].name,
+                (double)fit->devices[device].budget / GIB);
     else
         EXPLAIN(fit, "the first of the list that fits: the one above needs %.2f GiB of memory, %.2f GiB are for it",
                 (double)better->memory_bytes / GIB, (double)fit->memory_budget / GIB);
 }
 
-/* The least number of layers whose experts have to stay in memory, so that the choice fits; 0: not even all suffice. */
-static int32_t experts_to_keep(const struct fit_model *model, const struct fit_machine *machine, const hearth_fit *fit,
-                               hearth_fit_choice *choice)
+/* ---- Other places ---- */
+
+/* A choice that does not fit as the model is to be placed, and places with which it does. */
+struct way {
+    hearth_fit_choice choice;
+    struct fit_places places;
+    bool divided; /* the layers are divided among the devices anew: tensor_split */
+};
+
+/* The last n_gpu_layers on devices: as the configuration divides them, or else as they find room. */
+static bool try_places(const struct fit_model *model, const struct fit_machine *machine, const hearth_fit *fit,
+                       int32_t n_gpu_layers, struct way *way)
 {
-    struct fit_model other = *model;
-    double cells = (double)choice->cells_bytes;
-    if (model->info->expert_bytes == NULL || model->config->cpu_moe) return 0;
-    for (other.n_cpu_moe = model->n_cpu_moe + 1; other.n_cpu_moe <= model->info->n_layer; other.n_cpu_moe++) {
-        count_bytes(&other, machine, cells, choice);
-        bool in_memory = machine->memory <= 0 || choice->memory_bytes <= fit->memory_budget;
-        if (in_memory && choice->gpu_bytes <= fit->gpu_budget) return other.n_cpu_moe;
-    }
-    return 0;
+    struct fit_places *places = &way->places;
+    struct llm_context_params params;
+    double cells[FIT_LAYERS];
+    llm_assign_layers(model->info, n_gpu_layers, machine->devices, machine->n_devices, places->device);
+    way->divided = false;
+    count_again(model, machine, places, &way->choice);
+    if (has_room(machine, fit, &way->choice)) return true;
+    bool may_divide = machine->n_devices > 1 && !sets(model, "models.*.tensor_split") &&
+                      strcmp(model->config->split_mode, "layer") == 0;
+    if (!may_divide || !context_of(model, &way->choice, &params)) return false;
+    llm_cells_by_layer(&params, model->info, cells);
+    if (!fit_divide(model, machine, fit, n_gpu_layers, cells, &way->choice, places)) return false;
+    way->divided = true;
+    fit_count(model, machine, places, cells, &way->choice);
+    return has_room(machine, fit, &way->choice);
 }
 
-/* Experts go before layers: few of them are computed for a token, so that the CPU keeps up. */
-static bool explain_experts(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
+static int32_t layers_on_devices(const struct fit_model *model)
 {
-    /* They make room for one slot with a window that agents need, or for the least of the list. */
-    size_t at = 0;
-    while (at < fit->n_choices - 1 && fit->choices[at].n_seq_max != 1) at++;
-    hearth_fit_choice choice = fit->choices[at];
-    fit->n_cpu_moe = experts_to_keep(model, machine, fit, &choice);
-    if (fit->n_cpu_moe == 0) return false;
+    int64_t layers = model->config->n_gpu_layers, all = model->info->n_blocks + 1;
+    return (int32_t)(layers == 0 || layers > all ? all : layers);
+}
+
+/* The layers for each device, as tensor_split has them. */
+static void note_division(const struct fit_machine *machine, const struct fit_model *model, const struct way *way,
+                          hearth_fit *fit, struct buf *keys)
+{
+    if (!way->divided) return;
+    for (int32_t i = 0; i <= model->info->n_layer; i++)
+        if (way->places.device[i] >= 0) fit->tensor_split[way->places.device[i]]++;
+    /* MTP heads come before the output. */
+    int8_t last = way->places.device[model->info->n_layer];
+    if (last >= 0) fit->tensor_split[last] += model->info->n_blocks - model->info->n_layer;
+    buf_puts(keys, buf_text(keys)[0] != '\0' ? " and tensor_split=[" : "tensor_split=[");
+    for (size_t i = 0; i < machine->n_devices; i++) buf_printf(keys, "%s%d", i > 0 ? "," : "", fit->tensor_split[i]);
+    buf_puts(keys, "]");
+}
+
+static void explain_way(const struct fit_model *model, const struct fit_machine *machine, const struct way *way,
+                        const char *without, hearth_fit *fit, struct buf *keys)
+{
+    note_division(machine, model, way, fit, keys);
     EXPLAIN(fit,
-            "nothing fits the GPU with all experts there: set n_cpu_moe=%d, which keeps those of %d of %d layers in "
-            "memory. Then %d tokens in %d slots (%s) need %.2f GiB on the GPU, %.2f GiB are for it, and %.2f GiB of "
-            "memory",
-            fit->n_cpu_moe, fit->n_cpu_moe, model->info->n_layer, choice.context_window, choice.n_seq_max,
-            choice.cache_type_k, (double)choice.gpu_bytes / GIB, (double)fit->gpu_budget / GIB,
-            (double)choice.memory_bytes / GIB);
+            "nothing fits %s: set %s. Then %d tokens in %d slots (%s) need %.2f GiB on the GPU, %.2f GiB are for it, "
+            "and %.2f GiB of memory",
+            without, buf_text(keys), way->choice.context_window, way->choice.n_seq_max, way->choice.cache_type_k,
+            (double)way->choice.gpu_bytes / GIB, (double)fit->gpu_budget / GIB, (double)way->choice.memory_bytes / GIB);
+    fit->suggested = way->choice;
+}
+
+/* Layers are divided otherwise, for the best choice of a single slot with which that helps. */
+static bool explain_division(const struct fit_model *model, const struct fit_machine *machine, size_t at, size_t end,
+                             hearth_fit *fit)
+{
+    struct way way;
+    fit_places_of(model, machine, &way.places);
+    for (; at < end && machine->n_devices > 1; at++) {
+        way.choice = fit->choices[at];
+        if (!try_places(model, machine, fit, layers_on_devices(model), &way)) continue;
+        struct buf keys = {0};
+        explain_way(model, machine, &way, "the GPUs as the layers are divided", fit, &keys);
+        buf_release(&keys);
+        return true;
+    }
+    return false;
+}
+
+/* Experts go before layers: few of them are computed for a token, so that the CPU keeps up. The window comes before the
+ * number of experts that stay on the GPU. */
+static bool explain_experts(const struct fit_model *model, const struct fit_machine *machine, size_t at,
+                            hearth_fit *fit)
+{
+    struct way way;
+    fit_places_of(model, machine, &way.places);
+    int32_t kept = way.places.n_cpu_moe, n = kept, most = model->info->expert_bytes != NULL ? model->info->n_layer : 0;
+    for (bool found = false; !found; n++) {
+        if (n >= most) {
+            if (kept >= most || ++at == fit->n_choices) return false;
+            n = kept;
+        }
+        way.choice = fit->choices[at];
+        way.places.n_cpu_moe = n + 1;
+        found = try_places(model, machine, fit, layers_on_devices(model), &way);
+    }
+    struct buf keys = {0};
+    fit->n_cpu_moe = n;
+    buf_printf(&keys, "n_cpu_moe=%d, which keeps those of %d of %d layers in memory", n, n, model->info->n_layer);
+    explain_way(model, machine, &way, "the GPU with all experts there", fit, &keys);
+    buf_release(&keys);
     return true;
 }
 
-static void explain_layers(const struct fit_model *model, hearth_fit *fit)
+/* Fewer layers on devices, or none, for the least choice. */
+static void explain_layers(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
 {
     const hearth_fit_choice *least = &fit->choices[fit->n_choices - 1];
-    /* With so many layers on the GPUs the least choice has room there. */
-    double cells = model->config->offload_kqv ? (double)least->cells_bytes : 0;
-    double layer = (model->weights + model->projector + model->draft + cells) / (model->info->n_layer + 1);
-    double room = (double)fit->gpu_budget - (double)least->compute_bytes;
-    int32_t layers = room <= 0 ? 0 : (int32_t)(room / layer);
-    fit->n_gpu_layers = layers > 0 ? layers : -1;
-    EXPLAIN(fit,
-            "nothing fits the GPU: %d tokens in %d slots need %.2f GiB there with the weights, %.2f GiB are for it; "
-            "keep %s there with n_gpu_layers=%d, or take a smaller model or weight type",
-            least->context_window, least->n_seq_max, (double)least->gpu_bytes / GIB, (double)fit->gpu_budget / GIB,
-            fit->n_gpu_layers > 0 ? "fewer layers" : "no layers", fit->n_gpu_layers);
+    struct way way;
+    struct buf keys = {0};
+    fit_places_of(model, machine, &way.places);
+    int32_t layers = model->placed == NULL ? layers_on_devices(model) - 1 : 0; /* where all are there, nothing fits */
+    bool fits = false;
+    for (; layers >= 0 && !fits; layers -= !fits) {
+        way.choice = *least;
+        fits = try_places(model, machine, fit, layers > 0 ? layers : -1, &way);
+    }
+    if (fits) {
+        fit->n_gpu_layers = layers > 0 ? layers : -1;
+        fit->suggested = way.choice;
+        buf_printf(&keys, "n_gpu_layers=%d", fit->n_gpu_layers);
+        note_division(machine, model, &way, fit, &keys);
+        EXPLAIN(fit,
+                "nothing fits the GPU: %d tokens in %d slots need %.2f GiB there with the weights, %.2f GiB are for "
+                "it; keep %s there with %s, or take a smaller model or weight type",
+                least->context_window, least->n_seq_max, (double)least->gpu_bytes / GIB, (double)fit->gpu_budget / GIB,
+                layers > 0 ? "fewer layers" : "no layers", buf_text(&keys));
+    } else
+        EXPLAIN(fit,
+                "nothing fits, however it is divided: the weights are %.2f GiB, and %.2f GiB of memory and %.2f GiB on "
+                "the GPU are for the model; take a smaller model or weight type, or end other programs",
+                (model->weights + model->projector + model->draft) / GIB, (double)fit->memory_budget / GIB,
+                (double)fit->gpu_budget / GIB);
+    buf_release(&keys);
+}
+
+/* Nothing fits the devices: finds keys with which something does, first of all one slot with a window that agents
+ * need. */
+static void explain_devices(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
+{
+    size_t at = 0;
+    while (at < fit->n_choices - 1 && fit->choices[at].n_seq_max != 1) at++;
+    bool placed = model->placed != NULL; /* by patterns, which say where everything goes */
+    bool has_experts = model->info->expert_bytes != NULL;
+    if (!placed && explain_division(model, machine, at, has_experts ? at + 1 : fit->n_choices, fit)) return;
+    if (!placed && explain_experts(model, machine, at, fit)) return;
+    if (!placed && explain_division(model, machine, at + 1, fit->n_choices, fit)) return;
+    explain_layers(model, machine, fit);
 }
 
 static void explain_memory(const struct fit_model *model, hearth_fit *fit)
@@ -268,14 +363,39 @@ static void explain_memory(const struct fit_model *model, hearth_fit *fit)
                        : "take a smaller model or weight type");
 }
 
+static void find_budgets(const struct fit_machine *machine, hearth_fit *fit)
+{
+    /* Memory is also for what hearth keeps beside cells: the store's memory tier, saves in progress, encoded media. */
+    fit->memory_budget = budget_of(machine->memory, 4, GIB);
+    fit->n_devices = machine->n_devices;
+    fit->gpu_free = fit->gpu_budget = 0;
+    for (size_t i = 0; i < machine->n_devices; i++) {
+        hearth_fit_device *device = &fit->devices[i];
+        uint64_t bytes = machine->devices[i].free_bytes;
+        *device = (hearth_fit_device){.free = bytes, .budget = budget_of((double)bytes, 16, GIB / 2)};
+        snprintf(device->name, sizeof device->name, "%s", machine->devices[i].name);
+        fit->gpu_free += device->free;
+        fit->gpu_budget += device->budget;
+    }
+}
+
+static bool has_room_on_devices(const struct fit_machine *machine, const hearth_fit *fit,
+                                const hearth_fit_choice *choice)
+{
+    struct fit_machine alone = *machine;
+    alone.memory = 0;
+    return has_room(&alone, fit, choice);
+}
+
 void fit_choose(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
 {
     fit->n_choices = 0;
     fit->recommended = -1;
     fit->n_gpu_layers = fit->n_cpu_moe = 0;
-    /* Memory is also for what hearth keeps beside cells: the store's memory tier, saves in progress, encoded media. */
-    fit->memory_budget = budget_of(machine->memory, 4, GIB);
-    fit->gpu_budget = machine->has_gpu ? budget_of(machine->gpu, 16, GIB / 2) : 0;
+    memset(fit->tensor_split, 0, sizeof fit->tensor_split);
+    fit->suggested = (hearth_fit_choice){0};
+    fit->planned_memory = 0;
+    find_budgets(machine, fit);
     list_types(model, fit);
     list_choices(model, machine, fit);
     const hearth_fit_choice *least = fit->n_choices > 0 ? &fit->choices[fit->n_choices - 1] : NULL;
@@ -283,207 +403,15 @@ void fit_choose(const struct fit_model *model, const struct fit_machine *machine
         EXPLAIN(fit, "no context is possible with the keys that are set: hearth config check says which is wrong");
     else if (fit->recommended >= 0)
         explain_recommended(model, machine, fit);
-    else if (!machine->has_gpu || least->gpu_bytes <= fit->gpu_budget)
+    else if (has_room_on_devices(machine, fit, least))
         explain_memory(model, fit);
-    else if (!explain_experts(model, machine, fit))
-        explain_layers(model, fit);
-    struct fit_model placed = *model;
-    if (fit->n_cpu_moe > 0) placed.n_cpu_moe = fit->n_cpu_moe;
-    fit->read_bytes = (uint64_t)bytes_a_token(&placed, machine);
+    else
+        explain_devices(model, machine, fit);
+    struct fit_places places;
+    fit_places_of(model, machine, &places);
+    if (fit->n_cpu_moe > places.n_cpu_moe) places.n_cpu_moe = fit->n_cpu_moe;
+    if (fit->n_gpu_layers != 0)
+        llm_assign_layers(model->info, fit->n_gpu_layers, machine->devices, machine->n_devices, places.device);
+    fit->read_bytes = model->placed == NULL ? (uint64_t)fit_read_bytes(model, &places) : 0;
     fit->read_rate = (uint64_t)machine->read_rate;
-}
-
-/* ---- Reading ---- */
-
-struct fit_machine fit_this_machine(void)
-{
-    bool has_gpu = llm_has_gpu();
-    return (struct fit_machine){.memory = (double)llm_free_memory(false),
-                                .gpu = has_gpu ? (double)llm_free_memory(true) : 0,
-                                .has_gpu = has_gpu};
-}
-
-/* Of all parts, where the model is in parts, which have numbers: MODEL-00001-of-00003.gguf. */
-static double bytes_of_model(const char *path)
-{
-    static const char ending[] = "-00001-of-00003.gguf";
-    size_t len = path == NULL ? 0 : strlen(path), tail = strlen(ending);
-    const char *end = len > tail ? path + len - tail : NULL;
-    bool in_parts = end != NULL && end[0] == '-' && strncmp(end + strlen("-00001"), "-of-", 4) == 0;
-    long n = in_parts ? strtol(end + strlen("-00001-of-"), NULL, 10) : 0;
-    double sum = 0;
-    if (n < 1 || n > PARTS_MOST) return file_bytes(path);
-    for (long i = 1; i <= n; i++) {
-        char *part = mem_format("%.*s-%05ld-of-%05ld.gguf", (int)(len - tail), path, i, n);
-        sum += file_bytes(part);
-        free(part);
-    }
-    return sum;
-}
-
-/* Compute buffers for one slot with so many cells. One sequence is enough, and takes the least for recurrent states. */
-static double plan_compute(const struct fit_model *model, const struct llm_model *weights, int32_t n_cells)
-{
-    struct llm_context_params params;
-    hearth_error error;
-    uint64_t bytes = 0;
-    if (model_context_params(model->config, model->info, &params, &error) != HEARTH_OK) return 0;
-    params.n_seq = 1;
-    params.window = params.n_cells = n_cells;
-    return llm_plan_compute(weights, &params, &bytes) ? (double)bytes : 0;
-}
-
-static void describe(const struct llm_model *weights, const struct fit_model *model, const struct fit_machine *machine,
-                     hearth_fit *fit)
-{
-    const struct llm_model_info *info = llm_model_info(weights);
-    *fit = (hearth_fit){.type = embedding_decide_type(model->config, weights),
-                        .n_layer = info->n_layer,
-                        .n_ctx_train = info->n_ctx_train,
-                        .weights_bytes = (uint64_t)model->weights,
-                        .projector_bytes = (uint64_t)model->projector,
-                        .draft_bytes = (uint64_t)model->draft,
-                        .memory_free = (uint64_t)machine->memory,
-                        .gpu_free = (uint64_t)machine->gpu,
-                        .recommended = -1};
-    snprintf(fit->description, sizeof fit->description, "%s", info->description);
-}
-
-int fit_read(const struct config_model *config, const struct fit_machine *machine, hearth_fit *fit, hearth_error *error)
-{
-    if (config->rpc.len > 0)
-        return error_at(error, HEARTH_UNSUPPORTED, "rpc",
-                        "models.%s has layers on other machines, whose memory is not known here: set context_window "
-                        "and n_seq_max",
-                        config->name);
-    if (config->tensor_split.len > 0)
-        return error_at(error, HEARTH_UNSUPPORTED, "tensor_split",
-                        "models.%s has tensor_split, and what fits is known of models that are split by free memory: "
-                        "set context_window and n_seq_max",
-                        config->name);
-    if (config->override_tensors.len > 0)
-        return error_at(error, HEARTH_UNSUPPORTED, "override_tensors",
-                        "models.%s has override_tensors, and what fits is known of whole layers and of experts "
-                        "(n_cpu_moe): set context_window and n_seq_max",
-                        config->name);
-    struct llm_model_params params = weights_params(config);
-    struct llm_model *weights = llm_model_open(&params, error);
-    if (weights == NULL) return (int)error->code;
-    if (llm_model_info(weights)->n_layer <= 0) {
-        llm_model_close(weights);
-        return error_at(error, HEARTH_INVALID, config->path, "%s holds a vocabulary but no weights", config->path);
-    }
-    struct fit_model model = {.config = config,
-                              .info = llm_model_info(weights),
-                              .weights = (double)llm_model_info(weights)->size_bytes,
-                              .projector = projector_bytes(config),
-                              .draft = draft_bytes(config),
-                              .n_cpu_moe = (int32_t)config->n_cpu_moe};
-    describe(weights, &model, machine, fit);
-    if (fit->type == HEARTH_MODEL_CHAT) {
-        /* Compute buffers grow with the cells in a line, or less steeply at first: from two points the others follow.
-         * Where llama.cpp plans none, the load says why. */
-        const int32_t few = 8192, many = goals[0].window * goals[0].slots;
-        double least = plan_compute(&model, weights, few), most = plan_compute(&model, weights, many);
-        model.compute_cell = most > least ? (most - least) / (many - few) : 0;
-        model.compute_fixed = least > model.compute_cell * few ? least - model.compute_cell * few : 0;
-        fit_choose(&model, machine, fit);
-    } else {
-        EXPLAIN(fit, "a model of the type %s keeps no KV cells between calls: nothing is to be chosen",
-                hearth_model_type_name(fit->type));
-    }
-    llm_model_close(weights);
-    return HEARTH_OK;
-}
-
-/* ---- Defaults ---- */
-
-/* Whether something is left to choose. Small models are not read for it. */
-static bool is_open(const struct config_model *config)
-{
-    static const char *const keys[] = {"models.*.context_window", "models.*.n_seq_max", "models.*.cache_type_k",
-                                       "models.*.cache_type_v"};
-    bool open = false;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) open = open || !config_is_set(config->notes, keys[i]);
-    bool small = bytes_of_model(config->path) < SMALL_WEIGHTS;
-    /* Memory that is not added up here. */
-    bool placed = config->rpc.len > 0 || config->tensor_split.len > 0 || config->override_tensors.len > 0;
-    return open && !small && config->path != NULL && !placed && config->embedding != CONFIG_TRUE;
-}
-
-static void take_defaults(struct config_model *config, const hearth_fit *fit)
-{
-    if (fit->recommended < 0) {
-        log_event(LOG_WARN, "model", "does not fit this machine", log_str("model", config->name),
-                  log_str("reason", fit->reason));
-        return;
-    }
-    const hearth_fit_choice *choice = &fit->choices[fit->recommended];
-    config_set_context(config, &(struct config_context){.context_window = choice->context_window,
-                                                        .n_seq_max = choice->n_seq_max,
-                                                        .cache_type_k = choice->cache_type_k,
-                                                        .cache_type_v = choice->cache_type_v});
-    log_event(LOG_INFO, "model", "defaults fit this machine", log_str("model", config->name),
-              log_int("context_window", choice->context_window), log_int("n_seq_max", choice->n_seq_max),
-              log_str("cache_type_k", choice->cache_type_k), log_str("cache_type_v", choice->cache_type_v),
-              log_int("memory_bytes", (int64_t)choice->memory_bytes), log_int("gpu_bytes", (int64_t)choice->gpu_bytes));
-}
-
-/* Of one resource: the model's own files' bytes, and an equal share of what the files of all models leave. */
-static double share_of_bytes(double bytes, double own, double all, size_t n_models)
-{
-    return bytes > all ? own + (bytes - all) / (double)n_models : bytes * own / all;
-}
-
-/* With a budget models are unloaded for each other. */
-struct fit_machine fit_share(const struct hearth_config *config, const struct fit_machine *machine, size_t which)
-{
-    struct fit_machine share = *machine;
-    double budget = (double)config->server.memory_budget_mb * MIB, own = 0, all = 0;
-    if (budget > 0) {
-        if (budget < share.memory) share.memory = budget;
-        return share;
-    }
-    for (size_t i = 0; i < config->n_models; i++) {
-        double bytes = bytes_of_model(config->models[i].path) + projector_bytes(&config->models[i]) +
-                       draft_bytes(&config->models[i]);
-        all += bytes;
-        if (i == which) own = bytes;
-    }
-    if (all <= 0) return share; /* their load says why */
-    share.memory = share_of_bytes(machine->memory, own, all, config->n_models);
-    share.gpu = share_of_bytes(machine->gpu, own, all, config->n_models);
-    return share;
-}
-
-static void fit_one(const struct hearth_config *config, struct config_model *model, const struct fit_machine *share)
-{
-    hearth_fit fit = {0};
-    hearth_error error;
-    if (!is_open(model) || fit_read(model, share, &fit, &error) != HEARTH_OK) return;
-    if ((double)fit.weights_bytes < SMALL_WEIGHTS || fit.type != HEARTH_MODEL_CHAT) return;
-    take_defaults(model, &fit);
-    if (config->server.handover != NULL) {
-        /* While the next process chooses, this one still has its memory, so that the choice may be another one; with
-         * other types of cells nothing that is stored is found. */
-        log_event(LOG_WARN, "model",
-                  "server.handover: the next process may choose less: set context_window, n_seq_max, cache_type_k and "
-                  "cache_type_v",
-                  log_str("model", model->name));
-    }
-}
-
-void fit_defaults(struct hearth_config *config)
-{
-    struct fit_machine machine = fit_this_machine();
-    for (size_t i = 0; i < config->n_models; i++) {
-        struct fit_machine share = fit_share(config, &machine, i);
-        fit_one(config, &config->models[i], &share);
-    }
-}
-
-void fit_added(struct config_model *model, const struct hearth_config *config, size_t which)
-{
-    struct fit_machine machine = fit_this_machine(), share = fit_share(config, &machine, which);
-    fit_one(config, model, &share);
 }

@@ -62,14 +62,22 @@ struct llm_context_params draft_context_params(const struct config_model *config
     return params;
 }
 
-struct llm_model_params weights_params(const struct config_model *config)
+struct llm_model_params weights_params(const struct config_model *config, float **parts)
 {
     bool embeds = config->embedding == CONFIG_TRUE;
+    double number;
+    *parts = mem_alloc((config->tensor_split.len + 1) * sizeof **parts);
+    for (size_t i = 0; i < config->tensor_split.len; i++) /* the list was checked */
+        if (text_to_number(config->tensor_split.v[i], &number)) (*parts)[i] = (float)number;
     return (struct llm_model_params){.path = config->path,
                                      .n_gpu_layers = (int)config->n_gpu_layers,
                                      .split_mode = config->split_mode,
                                      .main_gpu = (int32_t)config->main_gpu,
                                      .load_mode = config->load_mode,
+                                     .rpc = (const char *const *)config->rpc.v,
+                                     .n_rpc = config->rpc.len,
+                                     .tensor_split = *parts,
+                                     .n_tensor_split = config->tensor_split.len,
                                      .devices = (const char *const *)config->devices.v,
                                      .n_devices = config->devices.len,
                                      .overrides = (const char *const *)config->override_tensors.v,
@@ -83,22 +91,48 @@ struct llm_model_params weights_params(const struct config_model *config)
 struct llm_model *weights_open(const struct config_model *config, bool (*progress)(void *ud, float fraction), void *ud,
                                hearth_error *error)
 {
-    /* Of a list that was checked. */
-    float *parts = mem_alloc((config->tensor_split.len + 1) * sizeof *parts);
-    double number;
-    for (size_t i = 0; i < config->tensor_split.len; i++)
-        if (text_to_number(config->tensor_split.v[i], &number)) parts[i] = (float)number;
-    struct llm_model_params params = weights_params(config);
-    params.rpc = (const char *const *)config->rpc.v;
-    params.n_rpc = config->rpc.len;
-    params.tensor_split = parts;
-    params.n_tensor_split = config->tensor_split.len;
+    float *parts;
+    struct llm_model_params params = weights_params(config, &parts);
     params.weights = true;
     params.progress = progress;
     params.ud = ud;
     struct llm_model *model = llm_model_open(&params, error);
     free(parts);
     return model;
+}
+
+/* A head uses tensors that may lie on any device of the model. So its own devices have to be the same, or llama.cpp
+ * ends the process. */
+static struct llm_model *open_beside(const struct config_model *config, hearth_error *error)
+{
+    float *parts;
+    struct llm_model_params params = weights_params(config, &parts);
+    params.path = config->draft.path;
+    params.n_gpu_layers = (int)config->draft.n_gpu_layers;
+    params.n_overrides = 0;
+    params.n_cpu_moe = 0;
+    params.cpu_moe = params.mtp = false;
+    params.weights = true;
+    struct llm_model *model = llm_model_open(&params, error);
+    free(parts);
+    return model;
+}
+
+static int check_draft(const struct config_model *config, const struct llm_model *draft,
+                       const struct llm_model *weights, bool unified, hearth_error *error)
+{
+    const struct llm_model_info *info = llm_model_info(draft);
+    bool eagle = info->eagle.layers.n > 0;
+    bool recurrent = info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID;
+    if (llm_vocabularies_match(draft, weights, error) != HEARTH_OK) return (int)error->code;
+    if (recurrent || (!info->has_decoder && !eagle))
+        return error_set(error, HEARTH_UNSUPPORTED, "%s (%s) cannot draft: %s", config->draft.path, info->architecture,
+                         recurrent ? "its states cannot be cut" : "it is no decoder, and no head that is known");
+    if (!eagle) return HEARTH_OK;
+    if (!unified)
+        return error_set(error, HEARTH_UNSUPPORTED,
+                         "an EAGLE-3 head needs one pool of cells: leave kv_unified at auto, with a cache, or set it");
+    return llm_eagle_fits(info, llm_model_info(weights), error);
 }
 
 struct llm_model *draft_weights_open(const struct config_model *config, const struct llm_model *weights,
@@ -109,19 +143,11 @@ struct llm_model *draft_weights_open(const struct config_model *config, const st
                                       .split_mode = config->split_mode,
                                       .weights = true};
     struct llm_model *model = llm_model_open(&params, error);
-    const struct llm_model_info *info = model != NULL ? llm_model_info(model) : NULL;
-    int rc = model == NULL ? (int)error->code : llm_vocabularies_match(model, weights, error);
-    bool eagle = info != NULL && info->eagle.layers.n > 0;
-    bool cut = info != NULL && (info->has_decoder || eagle) && info->kind != HEARTH_KIND_RECURRENT &&
-               info->kind != HEARTH_KIND_HYBRID;
-    if (rc == HEARTH_OK && !cut)
-        rc = error_set(error, HEARTH_UNSUPPORTED, "%s (%s) cannot draft: its states cannot be cut", config->draft.path,
-                       info->architecture);
-    if (rc == HEARTH_OK && eagle) rc = llm_eagle_fits(info, llm_model_info(weights), error);
-    if (rc == HEARTH_OK && eagle && !context->unified)
-        rc = error_set(error, HEARTH_UNSUPPORTED,
-                       "an EAGLE-3 head needs one pool of cells: leave kv_unified at auto, with a cache, or set it");
-    if (rc == HEARTH_OK) return model;
+    if (model != NULL && llm_model_info(model)->eagle.borrows) {
+        llm_model_close(model);
+        model = open_beside(config, error);
+    }
+    if (model != NULL && check_draft(config, model, weights, context->unified, error) == HEARTH_OK) return model;
     llm_model_close(model);
     error_prefix(error, "models.%s.draft.path: ", config->name);
     snprintf(error->param, sizeof error->param, "models.%s.draft.path", config->name);

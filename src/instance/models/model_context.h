@@ -14,8 +14,9 @@
 
 /* ---- Weights ---- */
 
-/* How the file of a model is opened for its metadata: with the weights' placement on this machine's own devices. */
-struct llm_model_params weights_params(const struct config_model *config);
+/* How the file of a model is opened, with the placement of its weights; the caller chooses what of it is loaded, and
+ * frees *parts, the numbers of tensor_split. */
+struct llm_model_params weights_params(const struct config_model *config, float **parts);
 
 /* Fails as llm_model_open() does; so does `progress` mean what it means there. */
 struct llm_model *weights_open(const struct config_model *config, bool (*progress)(void *ud, float fraction), void *ud,

@@ -248,7 +248,8 @@ char *hearth_memory_report(const hearth_config *config, const char *name, hearth
 
 /* ---- hearth fit ---- */
 
-int hearth_fit_model(const hearth_config *config, const char *name, hearth_fit *fit, hearth_error *error)
+int hearth_fit_on(const hearth_config *config, const char *name, const hearth_fit_machine *other, hearth_fit *fit,
+                  hearth_error *error)
 {
     hearth_error own;
     if (error == NULL) error = &own;
@@ -257,8 +258,18 @@ int hearth_fit_model(const hearth_config *config, const char *name, hearth_fit *
         return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' is not in the configuration, or has no path",
                         name == NULL ? "" : name);
     llm_init();
-    struct fit_machine machine = fit_this_machine();
+    struct fit_machine machine;
+    if (fit_machine_of(model, &machine, error) != HEARTH_OK) return (int)error->code;
     struct llm_threads threads = model_threads(model);
-    machine.read_rate = llm_read_rate(&threads);
+    bool imagined = other != NULL && (other->memory > 0 || other->n_devices > 0);
+    if (imagined)
+        fit_imagine(&machine, other, model);
+    else
+        machine.read_rate = llm_read_rate(&threads); /* of another machine it is not known */
     return fit_read(model, &machine, fit, error);
+}
+
+int hearth_fit_model(const hearth_config *config, const char *name, hearth_fit *fit, hearth_error *error)
+{
+    return hearth_fit_on(config, name, NULL, fit, error);
 }

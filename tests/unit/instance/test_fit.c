@@ -21,21 +21,23 @@ struct shape {
     int32_t kv_heads, head, trained;
     double state_mib, experts; /* part of each layer */
     int32_t n_experts, used;
+    int32_t heads; /* MTP heads behind the layers */
 };
 
 /* Compute buffers of all: 0.3 GiB, and 1 KiB a cell. */
-static const struct shape dense = {"dense 8B", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 40960, 0, 0, 0, 0};
-static const struct shape brief = {"dense 8B, 8192 tokens", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 8192, 0, 0, 0, 0};
-static const struct shape hybrid = {"hybrid 35B", HEARTH_KIND_HYBRID, 20, 40, 4, 2, 256, 262144, 64, 0, 0, 0};
-static const struct shape tiny = {"tiny", HEARTH_KIND_DENSE, 0.01, 4, 1, 6, 32, 2048, 0, 0, 0, 0};
-static const struct shape moe30 = {"experts 30B-A3B", HEARTH_KIND_MOE, 17.3, 48, 1, 4, 128, 40960, 0, 0.94, 128, 8};
-static const struct shape moe235 = {"experts 235B-A22B", HEARTH_KIND_MOE, 132, 94, 1, 4, 128, 40960, 0, 0.95, 128, 8};
-static const struct shape odd = {"heads of 80", HEARTH_KIND_DENSE, 8, 36, 1, 8, 80, 40960, 0, 0, 0, 0};
+static const struct shape dense = {"dense 8B", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 40960, 0, 0, 0, 0, 0};
+static const struct shape brief = {"dense 8B, 8192 tokens", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 8192, 0, 0, 0, 0, 0};
+static const struct shape hybrid = {"hybrid 35B", HEARTH_KIND_HYBRID, 20, 40, 4, 2, 256, 262144, 64, 0, 0, 0, 0};
+static const struct shape tiny = {"tiny", HEARTH_KIND_DENSE, 0.01, 4, 1, 6, 32, 2048, 0, 0, 0, 0, 0};
+static const struct shape moe30 = {"experts 30B-A3B", HEARTH_KIND_MOE, 17.3, 48, 1, 4, 128, 40960, 0, 0.94, 128, 8, 0};
+static const struct shape moe235 = {
+    "experts 235B-A22B", HEARTH_KIND_MOE, 132, 94, 1, 4, 128, 40960, 0, 0.95, 128, 8, 0};
+static const struct shape odd = {"heads of 80", HEARTH_KIND_DENSE, 8, 36, 1, 8, 80, 40960, 0, 0, 0, 0, 0};
 
 static void choose(const struct shape *shape, const struct config_model *config, const struct fit_machine *machine,
                    hearth_fit *fit)
 {
-    int32_t heads[MOST_LAYERS] = {0};
+    int32_t heads[MOST_LAYERS] = {0, 0};
     uint64_t layers[MOST_LAYERS + 1] = {0}, experts[MOST_LAYERS + 1] = {0};
     for (int32_t i = 0; i < shape->layers; i += shape->every) heads[i] = shape->kv_heads;
     for (int32_t i = 0; i <= shape->layers; i++) layers[i] = (uint64_t)(shape->weights_gib * GIB / (shape->layers + 1));
@@ -43,6 +45,7 @@ static void choose(const struct shape *shape, const struct config_model *config,
     struct llm_model_info info = {.kind = shape->kind,
                                   .has_decoder = true,
                                   .n_layer = shape->layers,
+                                  .n_blocks = shape->layers + shape->heads,
                                   .n_expert = shape->n_experts,
                                   .n_expert_used = shape->used,
                                   .n_head_kv = heads,
@@ -52,13 +55,20 @@ static void choose(const struct shape *shape, const struct config_model *config,
                                   .n_embd_head_v = shape->head,
                                   .n_ctx_train = shape->trained,
                                   .state_bytes = (uint64_t)(shape->state_mib * MIB)};
-    struct fit_model model = {.config = config,
-                              .info = &info,
-                              .weights = shape->weights_gib * GIB,
-                              .compute_fixed = 0.3 * GIB,
-                              .compute_cell = 1024,
-                              .n_cpu_moe = (int32_t)config->n_cpu_moe};
+    struct fit_model model = {.config = config, .info = &info, .weights = shape->weights_gib * GIB};
+    /* Of all places that compute. */
+    bool on_devices = machine->n_devices > 0 && config->n_gpu_layers >= 0;
+    for (size_t i = on_devices; i <= (on_devices ? machine->n_devices : 0); i++)
+        model.compute[i] = (struct fit_compute){0.3 * GIB, 1024};
     fit_choose(&model, machine, fit);
+}
+
+/* GiB that are free; gpu 0: there is none. */
+static struct fit_machine machine_of(double memory, double gpu)
+{
+    struct fit_machine machine = {.memory = memory * GIB, .n_devices = gpu > 0};
+    if (gpu > 0) machine.devices[0] = (struct llm_device){"the GPU", false, (uint64_t)(gpu * GIB), 1};
+    return machine;
 }
 
 static hearth_config *config_with(const char *const *sets)
@@ -132,9 +142,9 @@ static const struct {
 
 /* ---- Experts ---- */
 
-/* One slot's choice with the experts of so many layers in memory. */
+/* One slot's choice with the experts of so many layers in memory: that of the window and type, or the best. */
 static const hearth_fit_choice *with_experts_kept(const struct shape *shape, const struct fit_machine *machine,
-                                                  int32_t n, hearth_fit *fit)
+                                                  int32_t n, const hearth_fit_choice *like, hearth_fit *fit)
 {
     char number[16];
     snprintf(number, sizeof number, "%d", n);
@@ -143,7 +153,11 @@ static const hearth_fit_choice *with_experts_kept(const struct shape *shape, con
     choose(shape, config_find_model(config, NULL), machine, fit);
     hearth_config_free(config);
     for (size_t i = 0; i < fit->n_choices; i++)
-        if (fit->choices[i].n_seq_max == 1) return &fit->choices[i];
+        if (like == NULL ? fit->choices[i].n_seq_max == 1
+                         : fit->choices[i].context_window == like->context_window &&
+                               fit->choices[i].n_seq_max == like->n_seq_max &&
+                               strcmp(fit->choices[i].cache_type_k, like->cache_type_k) == 0)
+            return &fit->choices[i];
     return NULL;
 }
 
@@ -157,7 +171,7 @@ static void experts_leave_the_gpu_as_far_as_they_have_to(void **state)
     int kept = 0;
     for (size_t i = 0; i < 27; i++) {
         const struct shape *shape = shapes[i / 9];
-        struct fit_machine machine = {memories[i % 3] * GIB, gpus[i / 3 % 3] * GIB, true, 0};
+        struct fit_machine machine = machine_of(memories[i % 3], gpus[i / 3 % 3]);
         hearth_config *config = config_with(nothing);
         hearth_fit fit = {0}, other = {0};
         choose(shape, config_find_model(config, NULL), &machine, &fit);
@@ -168,13 +182,14 @@ static void experts_leave_the_gpu_as_far_as_they_have_to(void **state)
             continue;
         }
         if (fit.n_cpu_moe == 0) {
-            assert_false(with_experts_kept(shape, &machine, shape->layers, &other)->fits);
+            assert_false(with_experts_kept(shape, &machine, shape->layers, NULL, &other)->fits);
             continue;
         }
         kept++;
         assert_says(fit.reason, "set n_cpu_moe=");
-        assert_true(with_experts_kept(shape, &machine, fit.n_cpu_moe, &other)->fits);
-        if (fit.n_cpu_moe > 1) assert_false(with_experts_kept(shape, &machine, fit.n_cpu_moe - 1, &other)->fits);
+        assert_true(with_experts_kept(shape, &machine, fit.n_cpu_moe, &fit.suggested, &other)->fits);
+        if (fit.n_cpu_moe > 1)
+            assert_false(with_experts_kept(shape, &machine, fit.n_cpu_moe - 1, &fit.suggested, &other)->fits);
     }
     assert_true(kept >= 5);
 }
@@ -183,7 +198,7 @@ static void the_choice_is_the_best_that_fits_the_machine(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct fit_machine machine = {cases[i].memory * GIB, cases[i].gpu * GIB, cases[i].gpu > 0, 0};
+        struct fit_machine machine = machine_of(cases[i].memory, cases[i].gpu);
         hearth_config *config = config_with(cases[i].sets);
         hearth_fit fit = {0};
         choose(cases[i].shape, config_find_model(config, NULL), &machine, &fit);
@@ -261,7 +276,8 @@ static void what_a_token_reads_is_what_it_passes_through_in_memory(void **state)
     };
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
         hearth_config *config = config_with(reads[i].sets);
-        struct fit_machine machine = {200 * GIB, reads[i].gpu_gib * GIB, reads[i].gpu_gib > 0, .read_rate = 5e9};
+        struct fit_machine machine = machine_of(200, reads[i].gpu_gib);
+        machine.read_rate = 5e9;
         hearth_fit fit = {0};
         choose(reads[i].shape, config_find_model(config, NULL), &machine, &fit);
         assert_true(fabs((double)fit.read_bytes / GIB - reads[i].gib) < 1e-6);
@@ -275,12 +291,125 @@ static void what_a_token_reads_follows_what_is_suggested(void **state)
 {
     (void)state;
     hearth_config *config = config_with((const char *const[]){NULL});
-    struct fit_machine machine = {64 * GIB, 12 * GIB, true, .read_rate = 5e9};
+    struct fit_machine machine = machine_of(64, 12);
     hearth_fit fit = {0};
     choose(&moe30, config_find_model(config, NULL), &machine, &fit);
     assert_true(fit.n_cpu_moe > 0);
     assert_true(fabs((double)fit.read_bytes / GIB - 17.3 / 49 * fit.n_cpu_moe * 0.94 * 8 / 128) < 1e-6);
     hearth_config_free(config);
+}
+
+/* ---- Several devices ---- */
+
+static uint64_t draw(uint64_t *random, uint64_t n)
+{
+    *random = *random * 6364136223846793005 + 1442695040888963407;
+    return (*random >> 33) % n;
+}
+
+static void draw_devices(struct fit_machine *machine, uint64_t *random)
+{
+    machine->n_devices = 1 + draw(random, 4);
+    for (size_t i = 0; i < machine->n_devices; i++) {
+        struct llm_device *device = &machine->devices[i];
+        *device = (struct llm_device){.free_bytes = (1 + draw(random, 48)) << 30};
+        snprintf(device->name, sizeof device->name, "GPU%zu", i);
+    }
+    bool parts = draw(random, 3) == 0; /* else by free memory */
+    for (size_t i = 0; i < machine->n_devices; i++)
+        machine->devices[i].part = parts ? (float)(1 + draw(random, 9)) : (float)machine->devices[i].free_bytes;
+}
+
+static void expect_room(const struct fit_machine *machine, const hearth_fit *fit, const hearth_fit_choice *choice)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < machine->n_devices; i++) {
+        assert_true(choice->device_bytes[i] <= fit->devices[i].budget);
+        sum += choice->device_bytes[i];
+    }
+    assert_true(choice->gpu_bytes - sum < machine->n_devices + 1);
+    assert_true(choice->memory_bytes <= fit->memory_budget);
+}
+
+/* The configuration with what is suggested; the machine has its parts. */
+static hearth_config *as_suggested(const hearth_fit *fit, struct fit_machine *machine)
+{
+    char layers[16], experts[16], window[16], slots[16];
+    snprintf(layers, sizeof layers, "%d", fit->n_gpu_layers);
+    snprintf(experts, sizeof experts, "%d", fit->n_cpu_moe);
+    snprintf(window, sizeof window, "%d", fit->suggested.context_window);
+    snprintf(slots, sizeof slots, "%d", fit->suggested.n_seq_max);
+    int32_t divided = 0;
+    for (size_t i = 0; i < machine->n_devices; i++) divided += fit->tensor_split[i];
+    for (size_t i = 0; i < machine->n_devices && divided > 0; i++)
+        machine->devices[i].part = (float)fit->tensor_split[i];
+    return config_with((const char *const[]){"n_gpu_layers", layers, "n_cpu_moe", experts, "context_window", window,
+                                             "n_seq_max", slots, "cache_type_k", fit->suggested.cache_type_k,
+                                             "cache_type_v", fit->suggested.cache_type_v, NULL});
+}
+
+/* On any devices, what is recommended has room on each of them, and what is suggested has it once it is set. */
+static void what_is_said_of_several_devices_is_so(void **state)
+{
+    (void)state;
+    static const struct shape *const shapes[] = {&dense, &moe30, &moe235, &hybrid};
+    int recommended = 0, divided = 0, fewer = 0, kept = 0, nothing = 0;
+    uint64_t random = 11;
+    for (int i = 0; i < 600; i++) {
+        struct shape shape = *shapes[draw(&random, 4)];
+        struct fit_machine machine = {.memory = (double)(16 << draw(&random, 5)) * GIB};
+        shape.heads = (int32_t)draw(&random, 2);
+        hearth_config *config = config_with((const char *const[]){NULL});
+        hearth_fit fit = {0}, then = {0};
+        draw_devices(&machine, &random);
+        choose(&shape, config_find_model(config, NULL), &machine, &fit);
+        hearth_config_free(config);
+        if (fit.recommended >= 0) {
+            expect_room(&machine, &fit, &fit.choices[fit.recommended]);
+            recommended++;
+        } else if (fit.suggested.context_window > 0) {
+            expect_room(&machine, &fit, &fit.suggested);
+            for (size_t k = 0; k < machine.n_devices; k++) divided += fit.tensor_split[k] > 0 && k == 1;
+            fewer += fit.n_gpu_layers > 0;
+            kept += fit.n_cpu_moe > 0;
+            config = as_suggested(&fit, &machine);
+            choose(&shape, config_find_model(config, NULL), &machine, &then);
+            hearth_config_free(config);
+            if (then.recommended < 0) fail_msg("run %d, %s: %s; then: %s", i, shape.name, fit.reason, then.reason);
+            assert_true(then.choices[then.recommended].gpu_bytes - fit.suggested.gpu_bytes + 64 < 128);
+        } else {
+            nothing++;
+        }
+    }
+    print_message("%d recommended, %d divided anew, %d fewer layers, %d experts kept, %d nothing\n", recommended,
+                  divided, fewer, kept, nothing);
+    assert_true(recommended > 50 && divided > 20 && fewer > 10 && kept > 20);
+}
+
+/* As llama.cpp has it: the place of a layer among those that devices take lies in the part of its device. */
+static void layers_go_to_devices_by_their_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t layers, blocks, n_gpu_layers;
+        float parts[3];
+        const char *places; /* a digit for each layer and the output; -: memory */
+    } rows[] = {
+        {7, 7, 0, {1, 0, 0}, "00000000"},  {7, 7, 0, {1, 1, 0}, "00001111"},  {7, 7, 4, {1, 1, 0}, "----0011"},
+        {7, 7, 1, {1, 1, 1}, "-------0"},  {7, 7, -1, {1, 1, 1}, "--------"}, {7, 7, 0, {3, 1, 0}, "00000011"},
+        {7, 7, 99, {0, 1, 0}, "11111111"}, {7, 7, 0, {2, 3, 3}, "00111222"},  {6, 7, 0, {1, 1, 0}, "0000111"},
+        {7, 7, 0, {0, 0, 0}, "00112222"}, /* by free memory: 2, 2 and 4 of 8 */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct llm_model_info info = {.n_layer = rows[i].layers, .n_blocks = rows[i].blocks};
+        struct llm_device devices[3] = {{.free_bytes = 2}, {.free_bytes = 2}, {.free_bytes = 4}};
+        int8_t places[16];
+        char seen[16] = "";
+        for (size_t k = 0; k < 3; k++) devices[k].part = rows[i].parts[k];
+        llm_assign_layers(&info, rows[i].n_gpu_layers, devices, 3, places);
+        for (int32_t k = 0; k <= info.n_layer; k++) seen[k] = (char)(places[k] < 0 ? '-' : '0' + places[k]);
+        assert_string_equal(seen, rows[i].places);
+    }
 }
 
 /* ---- Real files ---- */
@@ -375,12 +504,17 @@ static void what_cannot_be_said_is_an_error_that_names_why(void **state)
     assert_int_equal(hearth_fit_model(config, "other", &fit, &error), HEARTH_NOT_FOUND);
     assert_says(error.message, "other");
     hearth_config_free(config);
-    static const char *const placed[][2] = {
-        {"rpc", "[127.0.0.1:1]"}, {"tensor_split", "[3, 1]"}, {"override_tensors", "[a=CPU]"}};
+    static const struct {
+        const char *key, *value;
+        int rc;
+    } placed[] = {{"rpc", "[127.0.0.1:1]", HEARTH_UNAVAILABLE},
+                  {"tensor_split", "[3, 1]", HEARTH_INVALID},
+                  {"devices", "[CUDA7]", HEARTH_INVALID},
+                  {"override_tensors", "[a=nothing]", HEARTH_INVALID}};
     for (size_t i = 0; i < sizeof placed / sizeof *placed; i++) {
-        config = DEMO(placed[i][0], placed[i][1]);
-        assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_UNSUPPORTED);
-        assert_string_equal(error.param, placed[i][0]);
+        config = DEMO(placed[i].key, placed[i].value);
+        assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), placed[i].rc);
+        assert_string_equal(error.param, placed[i].key);
         hearth_config_free(config);
     }
 }
@@ -414,7 +548,7 @@ static char *file_of(const char *name, off_t bytes)
 static void a_model_in_parts_is_as_large_as_all_of_them(void **state)
 {
     (void)state;
-    struct fit_machine machine = {10 * GIB, 0, false, 0};
+    struct fit_machine machine = machine_of(10, 0);
     hearth_config *config = hearth_config_new();
     char *parts[] = {file_of("a-00001-of-00002", 1), file_of("a-00002-of-00002", (off_t)(3 * GIB) - 1)};
     char *b = file_of("b", (off_t)GIB);
@@ -439,14 +573,14 @@ static void several_models_share_what_their_files_leave(void **state)
                   {10, 0, "5120", 5, 5, 0}, {10, 0, "51200", 10, 10, 0}, {0, 0, "0", 0, 0, 0}};
     char *a = file_of("a", (off_t)GIB), *b = file_of("b", (off_t)(3 * GIB));
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        struct fit_machine machine = {shares[i].memory * GIB, shares[i].gpu * GIB, shares[i].gpu > 0, 0};
+        struct fit_machine machine = machine_of(shares[i].memory, shares[i].gpu);
         hearth_config *config = hearth_config_new();
         set(config, "models.a.path", a);
         set(config, "models.b.path", b);
         set(config, "server.memory_budget_mb", shares[i].budget_mb);
         assert_true(fit_share(config, &machine, 0).memory == shares[i].a * GIB);
         assert_true(fit_share(config, &machine, 1).memory == shares[i].b * GIB);
-        assert_true(fit_share(config, &machine, 1).gpu == shares[i].b_on_gpu * GIB);
+        assert_true((double)fit_share(config, &machine, 1).devices[0].free_bytes == shares[i].b_on_gpu * GIB);
         hearth_config_free(config);
     }
     remove_model(a);
@@ -535,6 +669,8 @@ int main(void)
         cmocka_unit_test(a_token_has_its_bytes_in_each_type),
         cmocka_unit_test(what_a_token_reads_is_what_it_passes_through_in_memory),
         cmocka_unit_test(what_a_token_reads_follows_what_is_suggested),
+        cmocka_unit_test(what_is_said_of_several_devices_is_so),
+        cmocka_unit_test(layers_go_to_devices_by_their_parts),
         cmocka_unit_test(the_demo_model_keeps_its_defaults),
         cmocka_unit_test(what_is_planned_agrees_with_what_is_allocated),
         cmocka_unit_test(what_cannot_be_said_is_an_error_that_names_why),

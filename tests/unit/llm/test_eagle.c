@@ -16,7 +16,10 @@ static const float bound = 1e-3F;
 
 static char *folder;
 
+static const char *const heads[] = {"eagle3", "eagle3-own"}; /* with the model's embedding and output, with its own */
+
 struct rig {
+    size_t which;
     char *path, *head_path;
     struct llm_model *model, *head;
     const struct llm_model_info *info, *its;
@@ -198,8 +201,15 @@ static void what_llama_cpp_would_end_the_process_for_is_refused(void **state)
     head.eagle.layers.v[0] = -1;
     expect_refused(&head, rig.info, "layer -1");
     head = *rig.its;
+    head.eagle.borrows = true;
     head.n_embd = 32;
     expect_refused(&head, rig.info, "32 wide");
+    head.n_embd = rig.its->n_embd;
+    head.n_vocab--;
+    expect_refused(&head, rig.info, "with");
+    model = *rig.info;
+    model.n_embd_out *= 2;
+    expect_refused(rig.its, &model, "output is 128 wide");
     head.eagle.borrows = false;
     assert_int_equal(llm_eagle_fits(&head, rig.info, &error), HEARTH_OK);
     head.n_layer = 2;
@@ -211,7 +221,7 @@ static void a_model_is_no_head(void **state)
     (void)state;
     assert_int_equal(rig.info->eagle.layers.n, 0);
     assert_int_equal(rig.its->eagle.layers.n, 3);
-    assert_true(rig.its->eagle.borrows);
+    assert_int_equal(rig.its->eagle.borrows, strcmp(heads[rig.which], "eagle3") == 0);
     assert_false(rig.its->has_decoder); /* nobody opens it as a model that generates */
 }
 
@@ -222,7 +232,7 @@ static int set_up(void **state)
     llm_init();
     folder = folder_open();
     rig.path = make_model(folder, "llama", "--type f32 --layers 4");
-    rig.head_path = make_model(folder, "eagle3", "--type f32");
+    rig.head_path = make_model(folder, heads[rig.which], "--type f32 --seed 3");
     rig.model = open_model(rig.path);
     rig.head = open_model(rig.head_path);
     rig.info = llm_model_info(rig.model);
@@ -250,5 +260,8 @@ int main(void)
         cmocka_unit_test(what_llama_cpp_would_end_the_process_for_is_refused),
         cmocka_unit_test(a_model_is_no_head),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    int failed = 0;
+    for (rig.which = 0; rig.which < sizeof heads / sizeof *heads; rig.which++)
+        failed += cmocka_run_group_tests(tests, set_up, tear_down);
+    return failed;
 }
