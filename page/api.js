@@ -87,6 +87,12 @@ export async function* watch(signal) {
 // {model, seq_id, hash, order} of a conversation in the cells, as /cache shows it. Needs the grant admin.
 export const orderResident = (order) => getJson('/cache/resident', { body: order });
 
+// Tokens of a text.
+export async function countTokens(model, text, signal) {
+  const { tokens } = await getJson('/tokenize', { body: { ...model && { model }, content: text }, signal });
+  return tokens.length;
+}
+
 // A page of the stored conversations: {total, conversations, next}; `after` is the `next` of the page before, or null.
 export const listStored = (limit, after) => getJson(`/cache/stored?limit=${limit}${after ? `&after=${encodeURIComponent(after)}` : ''}`);
 

@@ -2,12 +2,14 @@
 // other conversations go on meanwhile.
 
 import { Attachments } from './attachments.js';
-import { add, branches, choose, path, requestOf } from './conversations.js';
+import { add, branches, choose, drop, path, requestOf } from './conversations.js';
 import { el, find } from './dom.js';
+import { drafts } from './drafts.js';
 import { MessageView } from './message.js';
 import { MessageList } from './message_list.js';
 import { stream } from './reply.js';
 import { save } from './storage.js';
+import { WindowMeter } from './window.js';
 
 const LEAST_AT_ONCE = 6; // messages: about what is in view
 const AT_ONCE_MS = 12; // for more of them that were not shown before; the others are made afterwards, a few in each frame
@@ -30,6 +32,7 @@ export class Chat {
     this.shown = new MessageList(find('messages'));
     this.toEnd = false; // what is drawn next is scrolled to its end, unless the user scrolls
     this.drawing = 0; // counts, so that a drawing that goes on knows of a later one
+    this.window = new WindowMeter(models);
     this.attachments = new Attachments(() => models.takes(), (text) => this.say(text));
     this.listen();
   }
@@ -41,7 +44,7 @@ export class Chat {
       if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); }
     });
     find('chat').addEventListener('keydown', (event) => { if (event.key === 'Escape' && !event.isComposing) this.escape(); });
-    text.addEventListener('input', () => this.fit());
+    text.addEventListener('input', () => { this.fit(); this.keepDraft(); this.measure(); });
     // Office programs put a picture of what was copied beside its text.
     text.addEventListener('paste', (event) => { if (event.clipboardData.files.length && !event.clipboardData.types.includes('text/plain')) { event.preventDefault(); this.attachments.add([...event.clipboardData.files]); } });
     find('stop').addEventListener('click', () => this.running?.controller.abort());
@@ -57,6 +60,15 @@ export class Chat {
     const text = find('composer-text');
     text.style.height = 'auto';
     text.style.height = `${Math.min(text.scrollHeight, window.innerHeight * 0.4)}px`;
+  }
+
+  measure() {
+    if (this.conversation) this.window.update(this.conversation, find('composer-text').value);
+  }
+
+  // What is half written stays with its conversation, and outlives the tab; what is written in a message's place does not.
+  keepDraft() {
+    if (!this.editing) drafts.set(this.conversation, find('composer-text').value);
   }
 
   // A notice, read out by screen readers; '' takes it away.
@@ -77,6 +89,7 @@ export class Chat {
   // Ends the reply of a conversation that is being deleted.
   forget(id) {
     this.replies.get(id)?.controller.abort();
+    drafts.set({ id, messages: { any: {} } }, '');
   }
 
   escape() {
@@ -100,15 +113,18 @@ export class Chat {
     this.endEditing();
     this.attachments.take();
     this.conversation = conversation;
+    find('composer-text').value = drafts.get(conversation);
+    this.fit();
     this.views.clear();
     this.buttons();
+    this.measure();
     this.draw({ toEnd: true });
     find('composer-text').focus();
   }
 
   // Views of messages that were shown before stay as they are, and with them the focus.
   viewOf(message, siblings) {
-    const actions = { edit: (m) => this.edit(m), again: (m) => this.again(m), choose: (m) => this.choose(m) };
+    const actions = { edit: (m) => this.edit(m), again: (m) => this.again(m), choose: (m) => this.choose(m), more: (m) => this.more(m), drop: (m) => this.drop(m) };
     if (!this.views.has(message.id)) this.views.set(message.id, new MessageView(message, actions));
     const view = this.views.get(message.id);
     view.showBranches(siblings);
@@ -169,8 +185,9 @@ export class Chat {
     if (!text && all.length === 0) return;
     const parent = this.editing ? this.editing.parent : conversation.leaf;
     field.value = '';
+    this.keepDraft();
     this.endEditing();
-    add(conversation, parent, { role: 'user', text, ...all.length && { files: all } });
+    add(conversation, parent, { role: 'user', text, at: Date.now(), ...all.length && { files: all } });
     await this.reply();
   }
 
@@ -200,6 +217,7 @@ export class Chat {
     if (this.running) return;
     const step = this.focusedStep();
     choose(this.conversation, message);
+    this.measure();
     this.draw();
     if (step) this.views.get(message.id).focus(step);
     this.keep(this.conversation);
@@ -214,16 +232,39 @@ export class Chat {
     await replied;
   }
 
+  // Continues a reply that was cut off or stopped: what it has is the beginning of what the model writes.
+  async more(message) {
+    if (this.running) return;
+    this.conversation.leaf = message.id;
+    for (const name of ['cut', 'stopped', 'error']) delete message[name];
+    find('composer-text').focus();
+    await this.receive(message);
+  }
+
+  drop(message) {
+    if (this.running || !window.confirm('Delete this message and what follows it?')) return;
+    drop(this.conversation, message);
+    this.measure();
+    this.draw();
+    find('composer-text').focus();
+    this.keep(this.conversation);
+  }
+
   // Which button of a message has the focus; undefined: none has.
   focusedStep() {
     return find('messages').contains(document.activeElement) ? document.activeElement.dataset.step : undefined;
   }
 
   async reply() {
+    const body = requestOf(this.conversation, this.models.chosen(), path(this.conversation));
+    await this.receive(add(this.conversation, this.conversation.leaf, { role: 'assistant', text: '' }), body);
+  }
+
+  // Streams a reply into its message, the last one of what is shown.
+  async receive(message, body = requestOf(this.conversation, this.models.chosen(), path(this.conversation))) {
     const { conversation } = this;
-    const body = requestOf(conversation, this.models.chosen(), path(conversation));
-    const message = add(conversation, conversation.leaf, { role: 'assistant', text: '' });
     const controller = new AbortController();
+    Object.assign(message, { at: Date.now(), ...body.model && { model: body.model } });
     this.replies.set(conversation.id, { conversation, controller });
     this.buttons();
     this.draw({ toEnd: true });
@@ -240,6 +281,7 @@ export class Chat {
     await stream(message, body, controller.signal, show);
     this.replies.delete(conversation.id);
     this.buttons();
+    this.measure();
     const ended = this.keep(conversation);
     update();
     await ended;

@@ -44,7 +44,7 @@ const figures = object({ ...Object.fromEntries(['shared', 'restored', 'computed'
 
 const file = object({ kind: oneOf('image', 'audio'), name: optional(text), format: optional(oneOf('wav', 'mp3', 'flac')), data: matching(/^data:(image|audio)\/[\w.+-]+;base64,[A-Za-z0-9+/=]*$/, 'an image or a sound in base64') });
 
-const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), files: optional(list(file)),
+const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), model: optional(text), at: optional(finite), files: optional(list(file)),
   calls: optional(list(object({ name: text, arguments: text }))), error: optional(object({ message: text, status: numberOrNothing, code: optional(text) })), figures: optional(figures) });
 
 const conversation = object({ title: text, system: optional(text), sampling: optional(sampling), reasoning: optional(flag), leaf: nullable(text) });

@@ -46,6 +46,23 @@ export function choose(conversation, message) {
   for (let leaf = message; leaf; leaf = following.get(leaf.id)?.at(-1)) conversation.leaf = leaf.id;
 }
 
+// Takes a message and all that follows it out of the conversation. What is shown then is the branch that was made last in
+// its place, or else what it follows.
+export function drop(conversation, message) {
+  const following = branches(conversation);
+  const gone = new Set();
+  for (const next = [message]; next.length > 0;) {
+    const one = next.pop();
+    gone.add(one.id);
+    next.push(...following.get(one.id) ?? []);
+  }
+  for (const id of gone) delete conversation.messages[id];
+  if (!gone.has(conversation.leaf)) return;
+  const other = following.get(message.parent).filter(({ id }) => !gone.has(id)).at(-1);
+  conversation.leaf = message.parent;
+  if (other) choose(conversation, other);
+}
+
 // ---- As the API has them ----
 
 function contentOf({ text, files }) {
@@ -55,8 +72,11 @@ function contentOf({ text, files }) {
   return text ? [...parts, { type: 'text', text }] : parts;
 }
 
+// A last message of the assistant's is continued: with its reasoning, so that all of it is reused.
 export function requestOf(conversation, model, messages) {
   const list = messages.filter(({ error, text }) => !error || text).map((message) => ({ role: message.role, content: contentOf(message) }));
+  const last = messages.at(-1);
+  if (last?.role === 'assistant' && last.reasoning) list.at(-1).reasoning_content = last.reasoning;
   if (conversation.system) list.unshift({ role: 'system', content: conversation.system });
   return { ...model && { model }, messages: list, ...conversation.sampling, ...conversation.reasoning !== undefined && { enable_thinking: conversation.reasoning } };
 }

@@ -5,12 +5,13 @@ import { Chat } from './chat.js';
 import { exportAll, importAll } from './conversation_files.js';
 import { isEmpty, newConversation, samplingNames } from './conversations.js';
 import { el, find } from './dom.js';
+import { drafts } from './drafts.js';
 import { Live } from './live.js';
 import { Models } from './models.js';
 import { morph } from './morph.js';
 import { isLasting, load, remove, titles } from './storage.js';
 
-const models = new Models();
+const models = new Models(() => chat.measure());
 const live = new Live(askForKey);
 const chat = new Chat(models, drawList, askForKey);
 
@@ -42,12 +43,12 @@ function tell(text) {
   chat.say(text);
 }
 
-// The latest, or a new one.
+// The latest, or a new one, as where something is half written for one.
 async function showLatest() {
   let latest;
   try {
     const [{ id } = {}] = await titles();
-    latest = id && (chat.replying(id) ?? await load(id));
+    latest = id && !drafts.ofNew() && (chat.replying(id) ?? await load(id));
     unread = '';
   } catch (error) {
     unread = `The stored conversations cannot be read: ${why(error)}.`;
@@ -135,9 +136,14 @@ find('show-settings').addEventListener('click', () => {
   find('reasoning').value = { true: 'on', false: 'off' }[chat.conversation.reasoning] ?? '';
   find('settings').showModal();
 });
+// Escape closes the dialog whatever is in its fields: a number that the server would not take leaves the one before.
 find('settings').addEventListener('close', () => {
+  const { sampling: before } = chat.conversation;
+  const wrong = samplingNames.filter((name) => !find(name).validity.valid);
+  const values = samplingNames.map((name) => [name, wrong.includes(name) ? before[name] : find(name).value === '' ? undefined : Number(find(name).value)]);
   chat.conversation.system = find('system').value.trim();
-  chat.conversation.sampling = Object.fromEntries(samplingNames.filter((name) => find(name).value !== '').map((name) => [name, Number(find(name).value)]));
+  chat.conversation.sampling = Object.fromEntries(values.filter(([, value]) => value !== undefined));
+  if (wrong.length > 0) tell(wrong.map((name) => `${find(name).labels[0].firstChild.textContent.trim()} is as it was: ${find(name).validationMessage}`).join(' '));
   chat.conversation.reasoning = { on: true, off: false }[find('reasoning').value];
   if (!isEmpty(chat.conversation)) chat.keep(chat.conversation);
 });

@@ -7,13 +7,16 @@ import hljs from './vendor/highlight.js';
 import { el } from './dom.js';
 import { extensions, finishFormulas } from './formulas.js';
 
-marked.use({ extensions });
+// Boxes of tasks are text, which is all that a reply may hold.
+const renderer = { checkbox: ({ checked }) => `<span class="task">${checked ? '☑' : '☐'}</span> ` };
+marked.use({ extensions, renderer });
 
 const allowed = {
   ALLOWED_TAGS: ['a', 'b', 'blockquote', 'br', 'code', 'del', 'em', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'hr', 'i', 'li', 'ol', 'p', 'pre', 'span', 'strong', 'sub', 'sup',
     'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul'],
   ALLOWED_ATTR: ['href', 'class', 'start', 'align', 'title'],
   ALLOWED_URI_REGEXP: /^(https?:|mailto:)/i,
+  ADD_URI_SAFE_ATTR: ['start', 'align'], // whose values are no addresses
   RETURN_DOM_FRAGMENT: true,
 };
 const sanitize = (html) => DOMPurify.sanitize(html, allowed);
@@ -25,14 +28,15 @@ function finishLinks(fragment) {
   }
 }
 
-// Browsers have a clipboard for pages of https and of this machine alone: elsewhere the code is selected, and copied as a
-// user would.
-async function copied(code) {
+// Browsers have a clipboard for pages of https and of this machine alone: elsewhere the element is selected, and copied as
+// a user would. `text` goes into plain fields, and the element with its markup, where it has any, into others.
+export async function copied(element, text = element.textContent, markup = null) {
   try {
-    await navigator.clipboard.writeText(code.textContent);
+    const plain = new Blob([text], { type: 'text/plain' });
+    await navigator.clipboard.write([new ClipboardItem({ 'text/plain': plain, ...markup !== null && { 'text/html': new Blob([markup], { type: 'text/html' }) } })]);
     return true;
   } catch {
-    window.getSelection().selectAllChildren(code);
+    window.getSelection().selectAllChildren(element);
     return document.execCommand('copy');
   }
 }

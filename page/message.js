@@ -4,7 +4,7 @@
 import { adviceFor } from './api.js';
 import { progressBar, tokenBar } from './bar.js';
 import { el } from './dom.js';
-import { MarkdownView } from './markdown.js';
+import { copied, MarkdownView } from './markdown.js';
 
 const button = (step, text, label, onclick) => el('button', { class: 'quiet', type: 'button', 'data-step': step, 'aria-label': label, title: label, onclick }, text);
 
@@ -13,7 +13,9 @@ function attachment({ kind, data, name }) {
   return el('img', { src: data, alt: name, loading: 'lazy' });
 }
 
-// `actions`: {edit, again, choose}, each called with a message.
+const times = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+
+// `actions`: {edit, again, choose, more, drop}, each called with a message.
 export class MessageView {
   constructor(message, actions) {
     this.message = message;
@@ -39,8 +41,29 @@ export class MessageView {
     if (shown === this.branches) return;
     this.branches = shown;
     const to = (i) => () => actions.choose(siblings.at(i % siblings.length));
-    this.tools.replaceChildren(...siblings.length > 1 ? [button('before', '‹', 'The branch before', to(at - 1)), el('span', { class: 'branch' }, shown), button('next', '›', 'The next branch', to(at + 1))] : [],
-      message.role === 'user' ? button('edit', 'Edit', 'Edit this message in a new branch', () => actions.edit(message)) : button('again', 'Again', 'Again: another reply', () => actions.again(message)));
+    const stepped = siblings.length > 1
+      ? [button('before', '‹', 'The branch before', to(at - 1)), el('span', { class: 'branch' }, shown), button('next', '›', 'The next branch', to(at + 1))] : [];
+    const own = message.role === 'user' ? button('edit', 'Edit', 'Edit this message in a new branch', () => actions.edit(message))
+      : button('again', 'Again', 'Again: another reply', () => actions.again(message));
+    const when = message.at ? [el('span', { class: 'when' }, [message.model, times.format(message.at)].filter(Boolean).join(' · '))] : [];
+    this.tools.replaceChildren(...stepped, own, this.copy(), button('drop', 'Delete', 'Delete this message and what follows it', () => actions.drop(message)), ...when);
+  }
+
+  // As Markdown into plain fields, with its markup into others.
+  copy() {
+    const { message } = this;
+    const copy = button('copy', 'Copy', 'Copy this message', async () => {
+      const shown = message.role === 'user' ? this.element.querySelector('.body > .plain') : this.markdown.element;
+      copy.textContent = await copied(shown, message.text, message.role === 'user' ? null : shown.innerHTML) ? 'Copied' : 'Not copied';
+      setTimeout(() => { copy.textContent = 'Copy'; }, 2000);
+    });
+    return copy;
+  }
+
+  // A reply that has not come to its end.
+  note(text) {
+    const { message, actions } = this;
+    return el('p', { class: 'note' }, text, message.text || message.reasoning ? button('more', 'Continue', 'Continue this reply where it ends', () => actions.more(message)) : null);
   }
 
   // `step`: before, next, edit or again.
@@ -56,8 +79,8 @@ export class MessageView {
     this.element.ariaBusy = String(Boolean(message.running)); // read out once it is whole
     this.foot.replaceChildren(...[
       message.error && el('p', { class: 'error', role: 'alert' }, message.error.message, ' ', el('span', {}, adviceFor(message.error))),
-      message.stopped && el('p', { class: 'note' }, 'Stopped.'),
-      message.cut && el('p', { class: 'note' }, 'Cut off: it has as many tokens as Settings allow, or the window is full.'),
+      message.stopped && this.note('Stopped. '),
+      message.cut && this.note('Cut off: it has as many tokens as Settings allow, or the window is full. '),
       message.progress && progressBar(message.progress),
       message.figures && tokenBar(message.figures),
     ].filter(Boolean));

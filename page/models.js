@@ -7,7 +7,9 @@ import { textStorage } from './texts.js';
 const chosen = textStorage('localStorage');
 
 export class Models {
-  constructor() {
+  // `changed` is called when another model was chosen, or the list has come.
+  constructor(changed) {
+    this.changed = changed;
     this.list = [];
     find('model').addEventListener('change', () => { chosen.setItem('hearth.model', find('model').value); this.update(); });
   }
@@ -29,9 +31,15 @@ export class Models {
     return new Set(this.list.find(({ id }) => id === this.chosen())?.modalities.input ?? []);
   }
 
+  // Tokens of the window of the one that is chosen; 0: not known.
+  window() {
+    return this.list.find(({ id }) => id === this.chosen())?.meta?.n_ctx ?? 0;
+  }
+
   update() {
     const kinds = this.takes();
     find('attach').hidden = !(kinds.has('image') || kinds.has('audio'));
+    this.changed();
     find('attach-file').accept = [kinds.has('image') && 'image/*', kinds.has('audio') && 'audio/*'].filter(Boolean).join(',');
   }
 }

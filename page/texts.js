@@ -6,6 +6,6 @@ export function textStorage(area) {
     return window[area];
   } catch {
     const kept = new Map();
-    return { getItem: (name) => kept.get(name) ?? null, setItem: (name, text) => kept.set(name, text) };
+    return { getItem: (name) => kept.get(name) ?? null, setItem: (name, text) => kept.set(name, text), removeItem: (name) => kept.delete(name) };
   }
 }
