@@ -2,13 +2,13 @@
 // other conversations go on meanwhile.
 
 import { Attachments } from './attachments.js';
-import { add, branches, choose, drop, path, requestOf } from './conversations.js';
+import { add, branches, choose, drop, isEmpty, path, requestOf } from './conversations.js';
 import { el, find } from './dom.js';
 import { drafts } from './drafts.js';
 import { MessageView } from './message.js';
 import { MessageList } from './message_list.js';
 import { stream } from './reply.js';
-import { save } from './storage.js';
+import { save, takeMessage } from './storage.js';
 import { WindowMeter } from './window.js';
 
 const LEAST_AT_ONCE = 6; // messages: about what is in view
@@ -63,7 +63,7 @@ export class Chat {
   }
 
   measure() {
-    if (this.conversation) this.window.update(this.conversation, find('composer-text').value);
+    if (this.conversation) this.window.update(this.conversation, this.editing, find('composer-text').value);
   }
 
   // What is half written stays with its conversation, and outlives the tab; what is written in a message's place does not.
@@ -89,7 +89,7 @@ export class Chat {
   // Ends the reply of a conversation that is being deleted.
   forget(id) {
     this.replies.get(id)?.controller.abort();
-    drafts.set({ id, messages: { any: {} } }, '');
+    drafts.forget(id, this.conversation?.id === id && isEmpty(this.conversation));
   }
 
   escape() {
@@ -184,6 +184,7 @@ export class Chat {
     const all = this.attachments.take();
     if (!text && all.length === 0) return;
     const parent = this.editing ? this.editing.parent : conversation.leaf;
+    if (parent !== null && !conversation.messages[parent]) { this.endEditing(); this.say('What this message followed was deleted.'); return; }
     field.value = '';
     this.keepDraft();
     this.endEditing();
@@ -199,6 +200,7 @@ export class Chat {
     this.editing = message;
     field.value = message.text;
     this.fit();
+    this.measure();
     field.focus();
     this.say('What you send takes the message\u2019s place, in a branch of its own. Escape leaves it.');
   }
@@ -210,6 +212,7 @@ export class Chat {
     }
     this.editing = this.draft = null;
     this.fit();
+    this.measure();
     this.say('');
   }
 
@@ -232,18 +235,25 @@ export class Chat {
     await replied;
   }
 
-  // Continues a reply that was cut off or stopped: what it has is the beginning of what the model writes.
+  // Continues a reply that was cut off, stopped or broken off: what it has is the beginning of what the model writes. One
+  // that others follow goes on in a branch of its own.
   async more(message) {
+    const { conversation } = this;
     if (this.running) return;
-    this.conversation.leaf = message.id;
-    for (const name of ['cut', 'stopped', 'error']) delete message[name];
+    const { id, parent, cut, stopped, error, figures, ...said } = message;
+    const continued = id === conversation.leaf ? message : add(conversation, parent, said);
+    for (const name of ['cut', 'stopped', 'error']) delete continued[name];
+    takeMessage(conversation, continued.id);
     find('composer-text').focus();
-    await this.receive(message);
+    await this.receive(continued);
   }
 
   drop(message) {
     if (this.running || !window.confirm('Delete this message and what follows it?')) return;
     drop(this.conversation, message);
+    if (this.editing && !this.conversation.messages[this.editing.id]) this.endEditing();
+    if (isEmpty(this.conversation)) drafts.forget(this.conversation.id, false);
+    this.keepDraft();
     this.measure();
     this.draw();
     find('composer-text').focus();

@@ -21,6 +21,7 @@ const flag = (value, where) => { if (typeof value !== 'boolean') throw fault(whe
 const oneOf = (...words) => (value, where) => { if (!words.includes(value)) throw fault(where, `must be ${words.join(' or ')}`); return value; };
 const matching = (pattern, what) => (value, where) => { if (!pattern.test(text(value, where))) throw fault(where, `must be ${what}`); return value; };
 const optional = (check) => (value, where) => (value === undefined || value === null ? undefined : check(value, where));
+const time = (value, where) => { if (!(Math.abs(finite(value, where)) <= 8.64e15)) throw fault(where, 'must be milliseconds since 1970'); return value; };
 const numberOrNothing = (value) => (Number.isFinite(value) ? value : undefined); // a former page wrote texts here, too
 const nullable = (check) => (value, where) => (value === null ? null : check(value, where));
 
@@ -44,7 +45,7 @@ const figures = object({ ...Object.fromEntries(['shared', 'restored', 'computed'
 
 const file = object({ kind: oneOf('image', 'audio'), name: optional(text), format: optional(oneOf('wav', 'mp3', 'flac')), data: matching(/^data:(image|audio)\/[\w.+-]+;base64,[A-Za-z0-9+/=]*$/, 'an image or a sound in base64') });
 
-const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), model: optional(text), at: optional(finite), files: optional(list(file)),
+const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), model: optional(text), at: optional(time), files: optional(list(file)),
   calls: optional(list(object({ name: text, arguments: text }))), error: optional(object({ message: text, status: numberOrNothing, code: optional(text) })), figures: optional(figures) });
 
 const conversation = object({ title: text, system: optional(text), sampling: optional(sampling), reasoning: optional(flag), leaf: nullable(text) });

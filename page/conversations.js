@@ -57,6 +57,7 @@ export function drop(conversation, message) {
     next.push(...following.get(one.id) ?? []);
   }
   for (const id of gone) delete conversation.messages[id];
+  conversation.gone = [...conversation.gone ?? [], ...gone]; // so that another tab that has them does not bring them back
   if (!gone.has(conversation.leaf)) return;
   const other = following.get(message.parent).filter(({ id }) => !gone.has(id)).at(-1);
   conversation.leaf = message.parent;

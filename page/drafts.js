@@ -1,5 +1,5 @@
-// What is half written in each conversation, and in one that has no message yet, kept by the browser. Those that were written in last are kept, and no more
-// than MOST, each with at most LONGEST characters.
+// What is half written in each conversation, and in one that has no message yet. It is kept in memory, and by the browser
+// for the next time: the MOST conversations that were written in last, each with at most LONGEST characters.
 
 import { isEmpty } from './conversations.js';
 import { textStorage } from './texts.js';
@@ -7,9 +7,10 @@ import { textStorage } from './texts.js';
 const NAME = 'hearth.drafts';
 const MOST = 50;
 const LONGEST = 100_000;
+const KEEP_MS = 400; // after the last key
 const area = textStorage('localStorage');
 
-// [id, text], the latest last. What cannot be read is nothing.
+// What cannot be read is nothing.
 function read() {
   try {
     const list = JSON.parse(area.getItem(NAME) ?? '[]');
@@ -19,19 +20,34 @@ function read() {
   }
 }
 
+const written = new Map(read()); // by name, the latest last
+let timer = 0;
+
+function keep() {
+  clearTimeout(timer);
+  timer = 0;
+  const list = [...written].filter(([, text]) => text.length <= LONGEST).slice(-MOST);
+  try {
+    if (list.length > 0) area.setItem(NAME, JSON.stringify(list));
+    else area.removeItem(NAME);
+  } catch { /* the browser has no room: they are lost with the tab */ }
+}
+window.addEventListener('pagehide', () => { if (timer) keep(); });
+
 // A conversation without messages is nowhere else, and is another one after a reload.
 const nameOf = (conversation) => (isEmpty(conversation) ? '' : conversation.id);
 
+function set(name, text) {
+  if (text === (written.get(name) ?? '')) return;
+  written.delete(name);
+  if (text.trim()) written.set(name, text);
+  timer ||= setTimeout(keep, KEEP_MS);
+}
+
 export const drafts = {
-  ofNew: () => drafts.get({ messages: {} }),
-  get: (conversation) => read().find(([other]) => other === nameOf(conversation))?.[1] ?? '',
-  set(conversation, text) {
-    const id = nameOf(conversation);
-    const others = read().filter(([other]) => other !== id);
-    const list = text.trim() && text.length <= LONGEST ? [...others, [id, text]] : others;
-    try {
-      if (list.length > 0) area.setItem(NAME, JSON.stringify(list.slice(-MOST)));
-      else area.removeItem(NAME);
-    } catch { /* the browser has no room: it is lost with the tab */ }
-  },
+  ofNew: () => written.get('') ?? '',
+  get: (conversation) => written.get(nameOf(conversation)) ?? '',
+  set: (conversation, text) => set(nameOf(conversation), text),
+  // Of a conversation that is deleted; `empty`: it had no messages.
+  forget: (id, empty) => set(empty ? '' : id, ''),
 };

@@ -50,10 +50,12 @@ async function showLatest() {
     const [{ id } = {}] = await titles();
     latest = id && !drafts.ofNew() && (chat.replying(id) ?? await load(id));
     unread = '';
+    if (latest) show(latest);
   } catch (error) {
+    latest = undefined;
     unread = `The stored conversations cannot be read: ${why(error)}.`;
   }
-  show(latest || newConversation());
+  if (!latest) show(newConversation());
   if (unread) chat.say(unread);
 }
 

@@ -28,16 +28,40 @@ function finishLinks(fragment) {
   }
 }
 
-// Browsers have a clipboard for pages of https and of this machine alone: elsewhere the element is selected, and copied as
-// a user would. `text` goes into plain fields, and the element with its markup, where it has any, into others.
-export async function copied(element, text = element.textContent, markup = null) {
+// Browsers have a clipboard for pages of https and of this machine alone: elsewhere the code is selected, and copied as a
+// user would.
+async function copied(code) {
   try {
-    const plain = new Blob([text], { type: 'text/plain' });
-    await navigator.clipboard.write([new ClipboardItem({ 'text/plain': plain, ...markup !== null && { 'text/html': new Blob([markup], { type: 'text/html' }) } })]);
+    await navigator.clipboard.writeText(code.textContent);
     return true;
   } catch {
-    window.getSelection().selectAllChildren(element);
+    window.getSelection().selectAllChildren(code);
     return document.execCommand('copy');
+  }
+}
+
+// The text into plain fields, and `element`, if there is one, with its markup into others.
+export async function copyText(text, element) {
+  try {
+    const kinds = { 'text/plain': new Blob([text], { type: 'text/plain' }) };
+    if (element) {
+      const copy = element.cloneNode(true);
+      copy.querySelectorAll('.code-head').forEach((head) => head.remove());
+      kinds['text/html'] = new Blob([copy.innerHTML], { type: 'text/html' });
+    }
+    await navigator.clipboard.write([new ClipboardItem(kinds)]);
+    return true;
+  } catch {
+    const field = el('textarea', { class: 'hidden', 'aria-hidden': 'true' });
+    const focused = document.activeElement;
+    field.value = text;
+    document.body.append(field);
+    field.focus();
+    field.select();
+    const done = document.execCommand('copy');
+    field.remove();
+    focused?.focus();
+    return done;
   }
 }
 

@@ -4,7 +4,7 @@
 import { adviceFor } from './api.js';
 import { progressBar, tokenBar } from './bar.js';
 import { el } from './dom.js';
-import { copied, MarkdownView } from './markdown.js';
+import { copyText, MarkdownView } from './markdown.js';
 
 const button = (step, text, label, onclick) => el('button', { class: 'quiet', type: 'button', 'data-step': step, 'aria-label': label, title: label, onclick }, text);
 
@@ -53,17 +53,22 @@ export class MessageView {
   copy() {
     const { message } = this;
     const copy = button('copy', 'Copy', 'Copy this message', async () => {
-      const shown = message.role === 'user' ? this.element.querySelector('.body > .plain') : this.markdown.element;
-      copy.textContent = await copied(shown, message.text, message.role === 'user' ? null : shown.innerHTML) ? 'Copied' : 'Not copied';
-      setTimeout(() => { copy.textContent = 'Copy'; }, 2000);
+      const done = await copyText(message.text, message.role === 'user' ? null : this.markdown.element);
+      const say = (text, label) => { copy.textContent = text; copy.ariaLabel = label; };
+      say(...done ? ['Copied', 'Copied'] : ['Not copied', 'Not copied']);
+      setTimeout(() => say('Copy', 'Copy this message'), 2000);
     });
     return copy;
   }
 
   // A reply that has not come to its end.
   note(text) {
+    return el('p', { class: 'note' }, text, this.more());
+  }
+
+  more() {
     const { message, actions } = this;
-    return el('p', { class: 'note' }, text, message.text || message.reasoning ? button('more', 'Continue', 'Continue this reply where it ends', () => actions.more(message)) : null);
+    return message.text || message.reasoning ? button('more', 'Continue', 'Continue this reply where it ends', () => actions.more(message)) : null;
   }
 
   // `step`: before, next, edit or again.
@@ -78,7 +83,7 @@ export class MessageView {
     this.showExtra();
     this.element.ariaBusy = String(Boolean(message.running)); // read out once it is whole
     this.foot.replaceChildren(...[
-      message.error && el('p', { class: 'error', role: 'alert' }, message.error.message, ' ', el('span', {}, adviceFor(message.error))),
+      message.error && el('p', { class: 'error', role: 'alert' }, message.error.message, ' ', el('span', {}, adviceFor(message.error)), ' ', message.running ? null : this.more()),
       message.stopped && this.note('Stopped. '),
       message.cut && this.note('Cut off: it has as many tokens as Settings allow, or the window is full. '),
       message.progress && progressBar(message.progress),

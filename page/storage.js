@@ -124,8 +124,23 @@ function takeOver(conversation, stored) {
     conversation.messages[id] = Object.assign(shown ?? {}, message); // who shows it goes on with the same object
     theirs.add(id);
   }
+  leaveOut(conversation, stored);
   note(conversation.id, stored.changed, theirs);
 }
+
+// What was deleted in either tab is in neither. What follows it in the other one follows what it followed.
+function leaveOut(conversation, stored) {
+  const gone = new Set([...conversation.gone ?? [], ...stored.gone ?? []]);
+  const former = { ...stored.messages, ...conversation.messages };
+  const left = (id) => { while (gone.has(id)) id = former[id]?.parent ?? null; return id; };
+  conversation.leaf = left(conversation.leaf);
+  for (const id of gone) delete conversation.messages[id];
+  for (const message of Object.values(conversation.messages)) message.parent = left(message.parent);
+  if (gone.size > 0) conversation.gone = [...gone];
+}
+
+// A message that another tab may have made goes on in this one: its text is this tab's from now on.
+export const takeMessage = (conversation, id) => known.get(conversation.id)?.theirs.delete(id);
 
 // A page that was left while a reply came has no end of it.
 function endReplies(conversation) {

@@ -84,6 +84,7 @@ const faults = [
   ['a circle', fileOf(conversation({ messages: { a: message('a', 'b'), b: message('b', 'a') } })), /messages has messages that follow themselves/],
   ['a leaf', fileOf(conversation({ leaf: 'z' })), /leaf must be one of the messages/],
   ['sampling', fileOf(conversation({ sampling: { temperature: 'hot' } })), /sampling\.temperature must be a number/],
+  ['time', fileOf(conversation({ messages: { a: { ...message('a', null), at: 1e300 }, b: message('b', 'a') } })), /messages\.a\.at must be milliseconds since 1970/],
   ['reasoning', fileOf(conversation({ reasoning: 'on' })), /conversations\[0\]\.reasoning must be true or false/],
   ['a picture from elsewhere', fileOf(conversation({ messages: { a: message('a', null, { files: [{ kind: 'image', name: 'x', data: 'http://127.0.0.1:1/x.png' }] }) }, leaf: 'a' })), /files\[0\]\.data must be an image or a sound in base64/],
   ['figures', fileOf(conversation({ messages: { a: message('a', null, { figures: { shared: '1' } }) }, leaf: 'a' })), /figures\.shared must be a number/],

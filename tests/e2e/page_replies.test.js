@@ -136,13 +136,109 @@ test('the window is measured while something is written, and warns before it is 
   const said = (await legends(page))[0].match(/[\d,]+ (?:computed|generated|reused)/g).reduce((sum, part) => sum + parseInt(part, 10), 0);
   assert.equal(await tokens(), said);
   await page.fill('#composer-text', 'one two three '.repeat(20));
-  await page.waitForFunction((n) => Number(/^\d+/.exec(document.querySelector('#window-text').textContent)[0]) > n + 50, said);
+  await page.waitForFunction((n) => Number(/^about (\d+)/.exec(document.querySelector('#window-text').textContent)[1]) > n + 50, said);
   assert.equal(await page.locator('#window.warns').count(), 0);
   await page.fill('#composer-text', 'one two three '.repeat(500));
-  await page.locator('#window.warns').getByText('the window is full').waitFor();
+  const [asked] = await Promise.all([page.waitForRequest('**/tokenize'), page.locator('#window.warns').getByText('the window is full').waitFor()]);
+  assert.equal(asked.postDataJSON().content.length, 7000);
+  await page.waitForFunction(() => /^[\d,]+ of 512/.test(document.querySelector('#window-text').textContent));
+  assert.equal(await page.locator('#window-warning').textContent(), 'The window is full');
   await page.fill('#composer-text', '');
   await page.waitForFunction(() => !document.querySelector('#window').classList.contains('warns'));
   assert.equal(await tokens(), said);
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+});
+
+// Every message that is stored follows one that is stored, so that all of it is exported and imported.
+const expectTree = async (page) => {
+  for (const { messages, leaf } of await stored(page)) {
+    for (const { parent } of Object.values(messages)) assert.ok(parent === null || messages[parent], 'a message follows one that is gone');
+    assert.ok(leaf === null || messages[leaf]);
+  }
+};
+
+test('what is deleted while its answer is edited leaves nothing that follows it', async (t) => {
+  const server = await start(t);
+  const page = await openPage(t, await browser(t), server.url);
+  page.on('dialog', (dialog) => dialog.accept());
+  for (const [n, text] of [[1, 'Hello.'], [2, 'Who are you?']]) {
+    await send(page, text);
+    await replied(page, n);
+  }
+  await page.getByRole('button', { name: 'Edit this message' }).nth(1).click();
+  await page.getByRole('button', { name: 'Delete this message' }).nth(1).click(); // the reply before it
+  await page.waitForFunction(() => document.querySelectorAll('.message').length === 1);
+  assert.equal(await page.inputValue('#composer-text'), '');
+  await send(page, 'What can you do?');
+  await replied(page, 1);
+  assert.deepEqual(await page.locator('.message.user .plain').allTextContents(), ['Hello.', 'What can you do?']);
+  await until('it is stored', async () => Object.keys((await stored(page))[0].messages).length === 3);
+  await expectTree(page);
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+});
+
+test('what one tab deletes and continues another one neither brings back nor undoes', async (t) => {
+  const server = await start(t);
+  const context = await (await browser(t)).newContext({ viewport: { width: 1200, height: 800 } });
+  const [one, other] = [await openPage(t, null, server.url, { context }), await openPage(t, null, server.url, { context })];
+  one.on('dialog', (dialog) => dialog.accept());
+  await mostTokens(one, '4');
+  await send(one, 'Hello.');
+  await replied(one, 1);
+  await send(one, 'Who are you?');
+  await replied(one, 2);
+  await until('it is stored', async () => Object.values((await stored(one))[0].messages).filter(({ figures }) => figures).length === 2);
+  await other.reload();
+  await other.waitForFunction(() => document.querySelectorAll('.message').length === 4);
+  // The one deletes the last reply, the other goes on behind it.
+  await one.getByRole('button', { name: 'Delete this message' }).nth(3).click();
+  await until('the deletion is stored', async () => Object.keys((await stored(one))[0].messages).length === 3);
+  await send(other, 'And you?');
+  await replied(other, 2);
+  await until('what the other says is stored', async () => Object.values((await stored(other))[0].messages).some(({ text, figures }) => text === 'And you?' || figures));
+  await other.waitForFunction(() => document.querySelector('#stop').hidden);
+  await until('it is as both want it', async () => {
+    const { messages } = (await stored(other))[0];
+    return Object.values(messages).filter(({ role }) => role === 'user').map(({ text }) => text).sort().join('|') === 'And you?|Hello.|Who are you?' && Object.keys(messages).length === 5;
+  });
+  await expectTree(other);
+  // A reply of the other tab's is continued here, and the other one saves meanwhile: nothing of it is lost.
+  await one.reload();
+  await one.waitForFunction(() => document.querySelectorAll('.message').length >= 3);
+  const before = await lastReply(one);
+  await mostTokens(one, '60');
+  await other.click('#show-settings');
+  await other.fill('#system', 'Be brief.');
+  await one.getByRole('button', { name: 'Continue this reply' }).last().click();
+  await other.click('#settings-done');
+  await one.waitForFunction(() => document.querySelector('#stop').hidden);
+  const after = await lastReply(one);
+  assert.ok(after.startsWith(before) && after.length > before.length, `${before}, then ${after}`);
+  await until('it is stored whole', async () => Object.values((await stored(one))[0].messages).some(({ text }) => text.replace(/\s+/g, ' ').trim() === after));
+  await server.stop();
+});
+
+test('a reply that broke off with an error can be continued, and one that others follow goes on in a branch', async (t) => {
+  const server = await start(t);
+  const page = await openPage(t, await browser(t), server.url);
+  const message = (id, parent, role, text, more) => ({ id, parent, role, text, ...more });
+  const messages = { a: message('a', null, 'user', 'Hello.'), b: message('b', 'a', 'assistant', 'I', { cut: true }), c: message('c', 'b', 'user', 'Go on.'),
+    d: message('d', 'c', 'assistant', 'I am', { error: { message: 'The reply broke off: network', status: 0 } }) };
+  const file = { hearth_conversations: 1, conversations: [{ title: 'Broken', system: '', sampling: { max_tokens: 8 }, leaf: 'd', messages }] };
+  await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(file)) });
+  await page.locator('#conversations .title').getByText('Broken').click();
+  const more = page.getByRole('button', { name: 'Continue this reply' });
+  assert.equal(await more.count(), 2);
+  await more.last().click();
+  await page.waitForFunction(() => document.querySelector('#stop').hidden && [...document.querySelectorAll('.message.assistant .markdown')].at(-1).textContent.length > 6);
+  assert.equal(await page.locator('.error').count(), 0);
+  await more.first().click();
+  await page.waitForFunction(() => document.querySelectorAll('.message').length === 2 && document.querySelector('#stop').hidden);
+  assert.equal(await textOf(page.locator('.branch')), '2 of 2');
+  await page.getByRole('button', { name: 'The branch before' }).click();
+  await page.waitForFunction(() => document.querySelectorAll('.message').length === 4);
   assert.deepEqual(page.faults, []);
   await server.stop();
 });

@@ -157,13 +157,19 @@ static void list_types(const struct fit_model *model, hearth_fit *fit)
 
 #define EXPLAIN(fit, ...) snprintf((fit)->reason, sizeof(fit)->reason, __VA_ARGS__)
 
+/* Bytes that a choice needs on a device, by what was counted and what plans had beyond that. */
+static double needed_on(const struct fit_machine *machine, const hearth_fit_choice *choice, size_t device)
+{
+    return (double)choice->device_bytes[device] + machine->beyond[1 + device];
+}
+
 /* The device on which the choice has the least room, or has most too little. */
 static size_t tightest(const struct fit_machine *machine, const hearth_fit *fit, const hearth_fit_choice *choice)
 {
     size_t worst = 0;
     double least = INFINITY;
     for (size_t i = 0; i < machine->n_devices; i++) {
-        double room = (double)fit->devices[i].budget - (double)choice->device_bytes[i];
+        double room = (double)fit->devices[i].budget - needed_on(machine, choice, i);
         if (room < least) {
             least = room;
             worst = i;
@@ -182,13 +188,13 @@ static void explain_recommended(const struct fit_model *model, const struct fit_
         EXPLAIN(fit, "it is not known how much memory is free, so these are the usual defaults");
     else if (better == NULL)
         EXPLAIN(fit, "the best of the list fits; for a longer window or more slots set context_window, n_seq_max");
-    else if (machine->n_devices > 0 && better->device_bytes[device] > fit->devices[device].budget)
+    else if (machine->n_devices > 0 && needed_on(machine, better, device) > (double)fit->devices[device].budget)
         EXPLAIN(fit, "the first of the list that fits: the one above needs %.2f GiB on %s, %.2f GiB are for it",
-                (double)better->device_bytes[device] / GIB, fit->devices[device].name,
+                needed_on(machine, better, device) / GIB, fit->devices[device].name,
                 (double)fit->devices[device].budget / GIB);
     else
         EXPLAIN(fit, "the first of the list that fits: the one above needs %.2f GiB of memory, %.2f GiB are for it",
-                (double)better->memory_bytes / GIB, (double)fit->memory_budget / GIB);
+                ((double)better->memory_bytes + machine->beyond[0]) / GIB, (double)fit->memory_budget / GIB);
 }
 
 /* ---- Other places ---- */
@@ -333,7 +339,8 @@ static void explain_layers(const struct fit_model *model, const struct fit_machi
 static void explain_devices(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
 {
     size_t at = 0;
-    while (at < fit->n_choices - 1 && fit->choices[at].n_seq_max != 1) at++;
+    while (at < fit->n_choices && fit->choices[at].n_seq_max != 1) at++;
+    if (at == fit->n_choices) at = 0;    /* their number is set */
     bool placed = model->placed != NULL; /* by patterns, which say where everything goes */
     bool has_experts = model->info->expert_bytes != NULL;
     if (!placed && explain_division(model, machine, at, has_experts ? at + 1 : fit->n_choices, fit)) return;
@@ -342,14 +349,17 @@ static void explain_devices(const struct fit_model *model, const struct fit_mach
     explain_layers(model, machine, fit);
 }
 
-static void explain_memory(const struct fit_model *model, hearth_fit *fit)
+static void explain_memory(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
 {
     const hearth_fit_choice *least = &fit->choices[fit->n_choices - 1];
     bool is_set = sets(model, "models.*.context_window") || sets(model, "models.*.n_seq_max");
-    double weights = model->weights + model->projector + model->draft;
+    struct fit_places places;
+    fit_places_of(model, machine, &places);
+    double weights = fit_weights_in_memory(model, &places) + fit_beside(model, machine, 0);
     if (weights > (double)fit->memory_budget)
         EXPLAIN(fit,
-                "the weights do not fit: they are %.2f GiB, and %.2f GiB of memory are for the model; take a smaller "
+                "the weights do not fit: those in memory are %.2f GiB, and %.2f GiB of memory are for the model; take "
+                "a smaller "
                 "model or weight type, or end other programs. Served as it is, weights would be read from disk again "
                 "and again",
                 weights / GIB, (double)fit->memory_budget / GIB);
@@ -357,7 +367,7 @@ static void explain_memory(const struct fit_model *model, hearth_fit *fit)
         EXPLAIN(fit,
                 "the weights fit, KV cells do not: %d tokens in %d slots need %.2f GiB of memory in all, %.2f GiB are "
                 "for the model; %s, or end other programs",
-                least->context_window, least->n_seq_max, (double)least->memory_bytes / GIB,
+                least->context_window, least->n_seq_max, ((double)least->memory_bytes + machine->beyond[0]) / GIB,
                 (double)fit->memory_budget / GIB,
                 is_set ? "lower context_window or n_seq_max, or leave them unset"
                        : "take a smaller model or weight type");
@@ -404,7 +414,7 @@ void fit_choose(const struct fit_model *model, const struct fit_machine *machine
     else if (fit->recommended >= 0)
         explain_recommended(model, machine, fit);
     else if (has_room_on_devices(machine, fit, least))
-        explain_memory(model, fit);
+        explain_memory(model, machine, fit);
     else
         explain_devices(model, machine, fit);
     struct fit_places places;

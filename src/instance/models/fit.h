@@ -57,6 +57,9 @@ double fit_beside(const struct fit_model *model, const struct fit_machine *machi
 bool fit_divide(const struct fit_model *model, const struct fit_machine *machine, const hearth_fit *fit,
                 int32_t n_gpu_layers, const double *cells, const hearth_fit_choice *choice, struct fit_places *places);
 
+/* Bytes of the weights that stay in memory. */
+double fit_weights_in_memory(const struct fit_model *model, const struct fit_places *places);
+
 /* Weights in memory that a token reads: all of them, but for experts that it does not pass through. */
 double fit_read_bytes(const struct fit_model *model, const struct fit_places *places);
 

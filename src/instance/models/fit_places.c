@@ -56,8 +56,7 @@ double fit_beside(const struct fit_model *model, const struct fit_machine *machi
     return (place - 1 == first ? model->projector : 0) + model->draft * part;
 }
 
-/* The weights that stay in memory. */
-static double weights_in_memory(const struct fit_model *model, const struct fit_places *places)
+double fit_weights_in_memory(const struct fit_model *model, const struct fit_places *places)
 {
     const struct llm_model_info *info = model->info;
     double sum = (double)info->embedding_bytes;
@@ -75,8 +74,8 @@ void fit_count(const struct fit_model *model, const struct fit_machine *machine,
 {
     const struct llm_model_info *info = model->info;
     double on[LLM_DEVICES] = {0}, all_cells = 0, on_devices = 0, compute = compute_of(model, 0, choice);
-    double in_memory = weights_in_memory(model, places) + compute_of(model, 0, choice) + fit_beside(model, machine, 0) +
-                       draft_slots_bytes(model->config, info, choice->n_seq_max);
+    double in_memory = fit_weights_in_memory(model, places) + compute_of(model, 0, choice) +
+                       fit_beside(model, machine, 0) + draft_slots_bytes(model->config, info, choice->n_seq_max);
     bool uses[LLM_DEVICES] = {false};
     for (int32_t i = 0; i <= info->n_layer; i++) {
         int8_t device = places->device[i];

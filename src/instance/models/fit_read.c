@@ -149,6 +149,7 @@ static bool has_room(const struct fit_model *model, const struct llm_plan *plann
         double counted = (double)(place == 0 ? choice->memory_bytes : choice->device_bytes[place - 1]);
         double budget = (double)(place == 0 ? fit->memory_budget : fit->devices[place - 1].budget);
         double in_all = (double)bytes + fit_beside(model, machine, place);
+        if (place == 0) in_all += draft_slots_bytes(model->config, model->info, choice->n_seq_max);
         *(place == 0 ? &fit->planned_memory : &fit->devices[place - 1].planned) = bytes;
         if (in_all - counted > machine->beyond[place]) machine->beyond[place] = in_all - counted;
         fits = fits && (in_all <= budget || (place == 0 && machine->memory <= 0));
@@ -158,7 +159,8 @@ static bool has_room(const struct fit_model *model, const struct llm_plan *plann
 
 /* Plans the choice that is recommended or suggested. False: it is more than was counted, and does not fit. Nothing is
  * planned on devices that are not there, nor for models with recurrent states, which would be allocated for it. */
-static bool check_plan(const struct fit_model *model, struct fit_machine *machine, hearth_fit *fit)
+static bool check_plan(const struct fit_model *model, const struct llm_model *as_set, struct fit_machine *machine,
+                       hearth_fit *fit)
 {
     const hearth_fit_choice *choice = fit->recommended >= 0 ? &fit->choices[fit->recommended] : &fit->suggested;
     if (choice->context_window == 0 || model->info->state_bytes > 0 || !machine->planned) return true;
@@ -177,10 +179,26 @@ static bool check_plan(const struct fit_model *model, struct fit_machine *machin
     for (size_t i = 0; i < fit->n_devices; i++) divided += fit->tensor_split[i];
     for (size_t i = 0; i < fit->n_devices && divided > 0; i++) placed.devices[i].part = (float)fit->tensor_split[i];
     if (model_context_params(&config, model->info, &params, &error) != HEARTH_OK) return true;
-    struct llm_model *weights = open_planned(&config, &placed, &error);
+    bool moves = fit->recommended < 0; /* what is suggested lies elsewhere than the configuration says */
+    struct llm_model *moved = moves ? open_planned(&config, &placed, &error) : NULL;
+    const struct llm_model *weights = moves ? moved : as_set;
     bool can_plan = weights != NULL && llm_plan_memory(weights, &params, &planned);
-    llm_model_close(weights);
+    llm_model_close(moved);
     return !can_plan || has_room(model, &planned, choice, machine, fit);
+}
+
+/* Each of so many choices took more than its budget, and the one before could not tell. */
+static void give_up(hearth_fit *fit)
+{
+    if (fit->recommended >= 0) fit->choices[fit->recommended].fits = false;
+    fit->recommended = -1;
+    fit->suggested = (hearth_fit_choice){0};
+    fit->n_gpu_layers = fit->n_cpu_moe = 0;
+    memset(fit->tensor_split, 0, sizeof fit->tensor_split);
+    snprintf(fit->reason, sizeof fit->reason,
+             "llama.cpp plans more than is free for each of %d choices: set context_window and n_seq_max to less than "
+             "the last of the list",
+             PLANS);
 }
 
 /* ---- All of it ---- */
@@ -201,7 +219,8 @@ void fit_imagine(struct fit_machine *machine, const hearth_fit_machine *other, c
     bool splits = config->tensor_split.len > 0;
     if (other->memory > 0) machine->memory = (double)other->memory;
     if (other->n_devices == 0) return;
-    machine->n_devices = other->n_devices < LLM_DEVICES ? other->n_devices : LLM_DEVICES;
+    size_t most = strcmp(config->split_mode, "none") == 0 ? 1 : LLM_DEVICES;
+    machine->n_devices = other->n_devices < most ? other->n_devices : most;
     machine->planned = machine->n_devices <= there;
     for (size_t i = 0; i < machine->n_devices; i++) {
         struct llm_device *device = &machine->devices[i];
@@ -241,8 +260,12 @@ int fit_read(const struct config_model *config, const struct fit_machine *machin
     } else {
         plan_compute(&model, weights, machine);
         if (config->override_tensors.len > 0 && plan_weights(&model, weights, machine, placed)) model.placed = placed;
-        fit_choose(&model, &left, fit);
-        for (int tries = 0; tries < PLANS && !check_plan(&model, &left, fit); tries++) fit_choose(&model, &left, fit);
+        bool checked = false;
+        for (int tries = 0; tries < PLANS && !checked; tries++) {
+            fit_choose(&model, &left, fit);
+            checked = check_plan(&model, weights, &left, fit);
+        }
+        if (!checked) give_up(fit);
     }
     llm_model_close(weights);
     return HEARTH_OK;

@@ -138,15 +138,15 @@ static int check_draft(const struct config_model *config, const struct llm_model
 struct llm_model *draft_weights_open(const struct config_model *config, const struct llm_model *weights,
                                      const struct llm_context_params *context, hearth_error *error)
 {
-    struct llm_model_params params = {.path = config->draft.path,
-                                      .n_gpu_layers = (int)config->draft.n_gpu_layers,
-                                      .split_mode = config->split_mode,
-                                      .weights = true};
-    struct llm_model *model = llm_model_open(&params, error);
-    if (model != NULL && llm_model_info(model)->eagle.borrows) {
-        llm_model_close(model);
-        model = open_beside(config, error);
-    }
+    struct llm_model_params params = {
+        .path = config->draft.path, .n_gpu_layers = (int)config->draft.n_gpu_layers, .split_mode = config->split_mode};
+    struct llm_model *header = llm_model_open(&params, error);
+    bool borrows = header != NULL && llm_model_info(header)->eagle.borrows;
+    params.weights = true;
+    struct llm_model *model = header == NULL ? NULL
+                              : borrows      ? open_beside(config, error)
+                                             : llm_model_open(&params, error);
+    llm_model_close(header);
     if (model != NULL && check_draft(config, model, weights, context->unified, error) == HEARTH_OK) return model;
     llm_model_close(model);
     error_prefix(error, "models.%s.draft.path: ", config->name);

@@ -105,7 +105,7 @@ static const struct {
     {&dense, 11.6, 0, {NULL}, 4096, 1, "q8_0", "q8_0", "of memory"},
     {&dense, 11.3, 0, {NULL}, 2048, 1, "q8_0", "q8_0", "of memory"},
     {&dense, 11, 0, {NULL}, 0, 0, NULL, NULL, "the weights fit, KV cells do not: 2048 tokens in 1 slots"},
-    {&dense, 10, 0, {NULL}, 0, 0, NULL, NULL, "the weights do not fit: they are 8.00 GiB, and 7.50 GiB"},
+    {&dense, 10, 0, {NULL}, 0, 0, NULL, NULL, "the weights do not fit: those in memory are 8.00 GiB, and 7.50 GiB"},
     /* Windows are no longer than trained; where memory is not known, nothing is assumed. */
     {&brief, 64, 0, {NULL}, 8192, 4, "f16", "f16", "the best of the list fits"},
     {&dense, 0, 0, {NULL}, 8192, 1, "f16", "f16", "not known how much memory is free"},
