@@ -21,12 +21,19 @@ function read() {
 }
 
 const written = new Map(read()); // by name, the latest last
+const changed = new Set(); // names that this tab has to tell the browser: what others keep stays
 let timer = 0;
 
 function keep() {
   clearTimeout(timer);
   timer = 0;
-  const list = [...written].filter(([, text]) => text.length <= LONGEST).slice(-MOST);
+  const kept = new Map(read());
+  for (const name of changed) {
+    kept.delete(name);
+    if (written.has(name) && written.get(name).length <= LONGEST) kept.set(name, written.get(name));
+  }
+  changed.clear();
+  const list = [...kept].slice(-MOST);
   try {
     if (list.length > 0) area.setItem(NAME, JSON.stringify(list));
     else area.removeItem(NAME);
@@ -41,6 +48,7 @@ function set(name, text) {
   if (text === (written.get(name) ?? '')) return;
   written.delete(name);
   if (text.trim()) written.set(name, text);
+  changed.add(name);
   timer ||= setTimeout(keep, KEEP_MS);
 }
 

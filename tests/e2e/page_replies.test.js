@@ -119,8 +119,17 @@ test('what is half written is there after a reload, and in its conversation alon
   assert.equal(await field(), '');
   await page.locator('#conversations .title').getByText('Hello.').click();
   assert.equal(await field(), 'For this one');
+  // Another tab writes in another conversation, and takes nothing of this away.
+  const other = await openPage(t, null, server.url, { context: page.context() });
+  await page.fill('#composer-text', 'For this one, and more');
+  await until('it is kept', () => page.evaluate(() => localStorage['hearth.drafts'].includes('and more')));
+  await other.click('#new-conversation');
+  await other.fill('#composer-text', 'Elsewhere');
+  await until('both are kept', () => page.evaluate(() => /and more.*Elsewhere/.test(localStorage['hearth.drafts'])));
+  await other.fill('#composer-text', '');
+  await until('that is dropped', () => page.evaluate(() => !localStorage['hearth.drafts'].includes('Elsewhere')));
   await page.reload();
-  await page.waitForFunction(() => document.querySelector('#composer-text').value === 'For this one');
+  await page.waitForFunction(() => document.querySelector('#composer-text').value === 'For this one, and more');
   assert.deepEqual(page.faults, []);
   await server.stop();
 });

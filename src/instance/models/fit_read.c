@@ -137,8 +137,8 @@ static void describe(const struct llm_model *weights, const struct fit_model *mo
 /* ---- What llama.cpp makes of the choice ---- */
 
 /* Whether a plan has room in the budgets. The excess over the count is noted for the next choice. */
-static bool has_room(const struct fit_model *model, const struct llm_plan *planned, const hearth_fit_choice *choice,
-                     struct fit_machine *machine, hearth_fit *fit)
+static bool plan_has_room(const struct fit_model *model, const struct llm_plan *planned,
+                          const hearth_fit_choice *choice, struct fit_machine *machine, hearth_fit *fit)
 {
     bool fits = true;
     for (size_t i = 0; i < planned->n; i++) {
@@ -184,7 +184,7 @@ static bool check_plan(const struct fit_model *model, const struct llm_model *as
     const struct llm_model *weights = moves ? moved : as_set;
     bool can_plan = weights != NULL && llm_plan_memory(weights, &params, &planned);
     llm_model_close(moved);
-    return !can_plan || has_room(model, &planned, choice, machine, fit);
+    return !can_plan || plan_has_room(model, &planned, choice, machine, fit);
 }
 
 /* Each of so many choices took more than its budget, and the one before could not tell. */
