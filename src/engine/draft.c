@@ -221,24 +221,38 @@ static double add_row(struct engine *engine, struct choice *choice, double least
     return gain;
 }
 
-/* The longest that the call may take. It keeps to the turn's part of a stream's gap. Where one reply is all there is to
- * compute, only a request that comes meanwhile waits for it, and it may take some such gaps. It takes not much longer
- * than the tokens of the reply that gets fewest would take without drafts. */
-static double longest_call(const struct engine *engine, const struct choice *choice, const struct adapter_turn *turn,
-                           double plain)
+/* Whether one reply is all there is to compute. */
+static bool is_alone(const struct engine *engine, const struct choice *choice)
+{
+    return choice->n == 1 && metric_get(&engine->stats->slots_busy) == 1;
+}
+
+/* Nanoseconds that the tokens of the reply that gets fewest would take without drafts. */
+static double as_without(const struct choice *choice, double plain)
 {
     double fewest = choice->v[0].tokens;
     for (size_t i = 1; i < choice->n; i++)
         if (choice->v[i].tokens < fewest) fewest = choice->v[i].tokens;
-    double longest = fewest * plain * LITTLE_MORE, most = turn->ns;
-    if (choice->n == 1 && metric_get(&engine->stats->slots_busy) == 1) most *= GAPS_ALONE;
-    if (most < plain * LITTLE_MORE) most = plain * LITTLE_MORE;
-    return longest < most ? longest : most;
+    return fewest * plain;
+}
+
+/* The longest that the call may take, of what it takes without drafts and as_without(). It takes not much longer than
+ * the latter, and keeps to the turn's part of a stream's gap. Where a call takes longer than that anyway, it does so by
+ * not much, and only for replies that all get more tokens. Where one reply is all there is to compute, only a request
+ * that comes meanwhile waits for it, and it may take some such gaps. */
+static double longest_call(const struct engine *engine, const struct choice *choice, const struct adapter_turn *turn,
+                           double plain, double without)
+{
+    double most = is_alone(engine, choice) ? turn->ns * GAPS_ALONE : turn->ns;
+    double least = without < plain * LITTLE_MORE ? without : plain * LITTLE_MORE;
+    if (most < least) most = least;
+    return most < without * LITTLE_MORE ? most : without * LITTLE_MORE;
 }
 
 /* How long a call of so many rows may take, and how much of that the copies of states take. */
 struct bounds {
     double longest, marks;
+    bool is_bold; /* it may take longer than that, as far as is known, and others would wait for it */
 };
 
 /* Now and then more rows than are known to be best, whose time is not known for certain. 0: not now. */
@@ -250,8 +264,8 @@ static int32_t trial(struct engine *engine, int32_t least, int32_t most, int32_t
     int32_t rows = row_times_to_try(&drafting->row_times, least, most);
     if (rows == 0) return 0;
     double longest = bounds[rows].longest, marks = bounds[rows].marks;
-    if (marks > longest / 2 || (rows > 2 * replies && row_times_of(&drafting->row_times, rows) + marks > longest))
-        return 0;
+    bool is_long = rows > 2 * replies && row_times_of(&drafting->row_times, rows) + marks > longest;
+    if (marks > longest / 2 || is_long || bounds[rows].is_bold) return 0;
     drafting->tried_at = ticks;
     return rows;
 }
@@ -288,10 +302,13 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         if (gain >= TRIED_CHANCE * (choice->even ? (double)choice->n : 1)) likely = rows;
         tokens += gain;
         double marks = marks_ns(engine, choice, plain), took = row_times_of(times, rows) + marks, with = tokens / took;
-        bounds[rows] = (struct bounds){longest_call(engine, choice, turn, plain), marks};
-        double loss = row_times_most(times, rows) + marks - plain * tokens / (double)choice->n;
+        double without = as_without(choice, plain), longest = longest_call(engine, choice, turn, plain, without);
+        double most_ns = row_times_most(times, rows) + marks;
+        bool is_bold = !is_alone(engine, choice) && most_ns > turn->ns && most_ns > without * LITTLE_MORE;
+        bounds[rows] = (struct bounds){longest, marks, is_bold};
+        double loss = most_ns - plain * tokens / (double)choice->n;
         took += (double)engine->drafting.own_ns; /* it is spent, but the streams wait for it */
-        if (took > bounds[rows].longest || with <= rate || loss > engine->drafting.credit_ns) continue;
+        if (took > longest || is_bold || with <= rate || loss > engine->drafting.credit_ns) continue;
         rate = with;
         best = choice->n_rows;
     }
