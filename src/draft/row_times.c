@@ -33,8 +33,12 @@ void row_times_note(struct row_times *times, int32_t rows, int64_t ns)
         off = off > OUTLIER ? OUTLIER : off < 1 / OUTLIER ? 1 / OUTLIER : off;
         times->scale *= pow(off, FOLLOW);
     }
-    row->samples[row->n++ % ROW_SAMPLES] = (float)((double)ns / times->scale);
     row->seen_at = ++times->n_calls;
+    /* The same count again tells the scale. How it compares with the others shows when these take turns with it. */
+    bool again = times->last == rows && row->n >= SURE;
+    times->last = rows;
+    if (again) return;
+    row->samples[row->n++ % ROW_SAMPLES] = (float)((double)ns / times->scale);
     if (row->n == 2 * ROW_SAMPLES) row->n = ROW_SAMPLES; /* the same place in the ring */
 }
 
@@ -57,6 +61,12 @@ void row_times_rescale(struct row_times *times, int32_t rows, int64_t ns)
 {
     double known = rows >= 1 && rows <= ROW_TIMES ? row_times_of(times, rows) : 0;
     if (known > 0 && ns > 0) times->scale *= (double)ns / known;
+    for (size_t i = 0; i <= ROW_TIMES; i++) {
+        struct row_time *row = &times->rows[i];
+        if (row->n == 0) continue;
+        row->samples[0] = (float)unit_time(row);
+        row->n = 1;
+    }
     row_times_note(times, rows, ns);
 }
 

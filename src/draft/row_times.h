@@ -19,12 +19,14 @@ struct row_times {
         int64_t seen_at;            /* the count of all calls then */
     } rows[ROW_TIMES + 1];
     int64_t n_calls;
+    int32_t last; /* rows of the last of them */
 };
 
 /* Notes that a call of so many rows took `ns` nanoseconds. */
 void row_times_note(struct row_times *times, int32_t rows, int64_t ns);
 
-/* The same, of the first call behind contexts of other lengths: it gives the scale. */
+/* The same, of the first call behind contexts of other lengths: it gives the scale. Rows may cost more or less there,
+ * so that no count is known for certain any more. */
 void row_times_rescale(struct row_times *times, int32_t rows, int64_t ns);
 
 /* Nanoseconds that a call of so many rows would take; 0: nothing is known at all. Between counts that were seen it is

@@ -97,6 +97,38 @@ static void the_first_call_behind_another_context_gives_the_scale(void **state)
     assert_near(row_times_of(&times, 1), 300, 60);
 }
 
+/* What one count takes says nothing about the others: nor do those calls of it that are slow now and then. */
+static void a_count_that_is_seen_alone_leaves_the_others_as_they_are(void **state)
+{
+    (void)state;
+    for (int32_t slow = 1; slow <= 4; slow++) {
+        struct row_times times = {0};
+        for (int i = 0; i < 10; i++) {
+            note(&times, 2, 100, 1);
+            note(&times, 8, 170, 1);
+        }
+        for (int i = 0; i < 2000; i++) note(&times, 2, i * 7 % 10 < slow ? 160 + i % 5 * 20 : 98 + i % 5, 1);
+        note(&times, 2, 100, 10);
+        assert_near(row_times_of(&times, 2), 100, 5);
+        assert_near(row_times_of(&times, 8), 170, 25);
+    }
+}
+
+/* Rows cost less, or more, beside a deep context: what is known of the others is no longer certain. */
+static void behind_another_context_the_others_are_tried_again(void **state)
+{
+    (void)state;
+    struct row_times times = {0};
+    for (int32_t rows = 64; rows >= 1; rows--) note(&times, rows, 10 + 4 * rows, 7);
+    assert_int_equal(row_times_to_try(&times, 2, 64), 0);
+    row_times_rescale(&times, 1, 100);
+    assert_int_equal(row_times_to_try(&times, 2, 64), 2);
+    assert_int_equal(row_times_to_try(&times, 5, 64), 8);
+    assert_near(row_times_of(&times, 8), 300, 30);
+    row_times_note(&times, 8, 130);
+    assert_near(row_times_of(&times, 8), 130, 40);
+}
+
 /* The first call of a count may be the one that the machine disturbs. */
 static void a_time_that_was_seen_once_is_tried_again(void **state)
 {
@@ -134,6 +166,8 @@ int main(void)
         cmocka_unit_test(a_row_costs_what_it_does_in_the_cheapest_number),
         cmocka_unit_test(what_slows_one_count_down_slows_down_all),
         cmocka_unit_test(the_first_call_behind_another_context_gives_the_scale),
+        cmocka_unit_test(a_count_that_is_seen_alone_leaves_the_others_as_they_are),
+        cmocka_unit_test(behind_another_context_the_others_are_tried_again),
         cmocka_unit_test(a_time_that_was_seen_once_is_tried_again),
         cmocka_unit_test(what_was_not_seen_for_long_is_tried_again),
     };
