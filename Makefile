@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run demo-model check test thorough real real-all bench bench-full bench-check peers drafts agents asan tsan fuzz crash install deb dist format tidy clean help
+.PHONY: all run portable demo-model check test thorough real real-all bench bench-full bench-check peers drafts agents asan tsan fuzz crash install deb tarball gpu-check dist format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
@@ -74,10 +74,19 @@ fuzz: ## every fuzzer for FUZZ_SECONDS (120), and random configurations
 crash: ## kill a saving process at each of its system calls, fail each, lose power, damage files (in `make test`, too)
 	@scripts/test.sh crash
 
-deb: all ## a Debian package of the server, in build/dist
+portable: ## build what runs on any processor of this architecture, and loads backends of GPUs, in build/portable
+	@scripts/build.sh portable
+
+deb: portable ## a Debian package of the server, in build/dist
 	@scripts/deb.sh
 
-dist: all ## a release: sources, Debian package, Homebrew formula and their checksums, in build/dist
+tarball: portable ## the server for any Linux of this architecture, to be unpacked anywhere, in build/dist
+	@scripts/tarball.sh
+
+gpu-check: ## test on the machine's GPU; where it has none, on one that the processor plays (Mesa's lavapipe), half an hour
+	@scripts/gpu-check.sh
+
+dist: all portable ## a release: sources, Debian package, tarball, Homebrew formula and their checksums, in build/dist
 	@scripts/dist.sh
 
 install: all ## install under $(DESTDIR)$(PREFIX): programs, library, header, man pages, systemd unit

@@ -1124,6 +1124,10 @@ HEARTH_API const char *hearth_version(void);
 HEARTH_API const char *hearth_llama_version(void);
 HEARTH_API const char *hearth_cpu_features(void);
 
+/* In a portable build, a line for each of llama.cpp's backends that lies beside its library: its name, and that it was
+ * loaded or why not; else "". */
+HEARTH_API const char *hearth_backends(void);
+
 /* Opens the log: level is error | warn | info | debug, format is text | json; path NULL: stderr. A thread of its own
  * writes the lines, so that no caller waits for a slow stderr or disk: lines are dropped instead, and counted. At its
  * end the process waits up to a second for it. May be called again, with another path. llama.cpp's messages are among

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds one preset of CMakePresets.json, with all that has to be there first.
 #
-#   scripts/build.sh PRESET [TARGET]...      release builds in build/, the others in build/PRESET/
+#   scripts/build.sh PRESET [TARGET]...      release builds in build/, the others in build/PRESET/; portable runs on any
+#                                            processor of this architecture
 #
 # HEARTH_WERROR=ON   warnings are errors, from now on in that folder
 set -euo pipefail
@@ -12,6 +13,7 @@ shift
 folder=build
 [ "$preset" = release ] || folder=build/$preset
 
+[ "$preset" != portable ] || export HEARTH_PORTABLE=ON
 scripts/packages.sh
 prefix=$(scripts/llama.sh)
 page=$(scripts/page.sh)

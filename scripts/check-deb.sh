@@ -3,6 +3,8 @@
 # upgrades, removes and purges it in an empty root. The service runs there as its unit says, and finds after the upgrade
 # what it stored before it. (Without a chroot, whose libraries would have to be fetched: the scripts of the package heed
 # DPKG_ROOT.)
+#
+#   scripts/check-deb.sh [BUILD]      of what is in BUILD (build); build/portable has what `make deb` packs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,8 +13,9 @@ server=
 trap '[ -z "$server" ] || kill "$server"; rm -rf "$work"' EXIT
 fail() { echo "deb: $*"; exit 1; }
 
-deb=$(scripts/deb.sh "$work/first")
-cmp -s "$deb" "$(scripts/deb.sh "$work/second")" || fail "made twice, the packages differ"
+build=${1:-build}
+deb=$(scripts/deb.sh "$work/first" "$build")
+cmp -s "$deb" "$(scripts/deb.sh "$work/second" "$build")" || fail "made twice, the packages differ"
 lintian --fail-on error,warning "$deb" || fail "lintian finds faults"
 
 [ "$(id -u)" = 0 ] && as_root=() || as_root=(fakeroot)

@@ -3,13 +3,14 @@
 # demo model; not the library, which `make install` installs. Prints the package's path. The same sources, built by the
 # same compiler, make the same package, byte for byte.
 #
-#   scripts/deb.sh [FOLDER]      into FOLDER (build/dist)
+#   scripts/deb.sh [FOLDER] [BUILD]      into FOLDER (build/dist), of what is in BUILD (build/portable)
 #
 # HEARTH_MAINTAINER='NAME <ADDRESS>'   who the package names as its maintainer (git's user)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=$(mkdir -p "${1:-build/dist}" && cd "${1:-build/dist}" && pwd)
+build=${2:-build/portable}
 version=$(sed -n 's/^project(hearth VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 architecture=$(dpkg --print-architecture)
 maintainer=${HEARTH_MAINTAINER:-$(git log -1 --format='%an <%ae>')}
@@ -24,11 +25,16 @@ umask 022
 
 # ---- What is installed, in Debian's places ----
 
-DESTDIR=$work/all cmake --install build --prefix /usr >/dev/null
+DESTDIR=$work/all cmake --install "$build" --prefix /usr >/dev/null
 all=$work/all/usr
 doc=$root/usr/share/doc/hearth
 install -d "$root/DEBIAN" "$root/lib/systemd/system" "$doc" "$root/usr/share/zsh/vendor-completions"
 install -D -s "$all/bin/hearth" "$root/usr/bin/hearth"
+if [ -d "$all/lib/hearth" ]; then # llama.cpp's libraries, of a portable build
+    install -d "$root/usr/lib/hearth"
+    cp -P "$all"/lib/hearth/*.so* "$root/usr/lib/hearth"
+    find "$root/usr/lib/hearth" -type f -exec strip --strip-unneeded {} + -exec chmod 644 {} +
+fi
 install -D -m 644 "$all/share/hearth/models/demo.gguf" "$root/usr/share/hearth/models/demo.gguf"
 install -D -m 644 "$all/share/man/man1/hearth.1" "$root/usr/share/man/man1/hearth.1"
 install -D -m 644 "$all/share/man/man5/hearth.yaml.5" "$root/usr/share/man/man5/hearth.yaml.5"
@@ -57,13 +63,19 @@ printf '/etc/hearth/hearth.yaml\n/etc/logrotate.d/hearth\n' >"$root/DEBIAN/conff
 (cd "$root" && find usr lib -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
 mkdir "$work/debian"
 printf 'Source: hearth\n\nPackage: hearth\nArchitecture: any\n' >"$work/debian/control" # what dpkg-shlibdeps wants to see
-depends=$(cd "$work" && dpkg-shlibdeps -O root/usr/bin/hearth 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
-[ -n "$depends" ] || { echo "deb: dpkg-shlibdeps finds no libraries that build/bin/hearth needs" >&2; exit 1; }
+mapfile -t programs < <(cd "$work" && find root/usr/bin root/usr/lib/hearth -type f 2>/dev/null)
+depends=$(cd "$work" && dpkg-shlibdeps -O -lroot/usr/lib/hearth --ignore-missing-info "${programs[@]}" 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
+[ -n "$depends" ] || { echo "deb: dpkg-shlibdeps finds no libraries that $build/bin/hearth needs" >&2; exit 1; }
 features=$("$root/usr/bin/hearth" version | sed -n 's/^CPU //p')
+if [ -d "$root/usr/lib/hearth" ]; then
+    built="It has code for all kinds of processors of its architecture, and takes what the machine's can do. Backends of llama.cpp for GPUs are loaded from /usr/lib/hearth, where they have been put."
+else
+    built="It was built for processors that have: ${features:-nothing in particular}."
+fi
 {
     sed -e "s#@VERSION@#$version#; s#@ARCHITECTURE@#$architecture#; s#@MAINTAINER@#$maintainer#; s#@DEPENDS@#$depends#" \
         -e "s#@SIZE@#$(du -sk --apparent-size "$root" | cut -f1)#" "$debian/control.in"
-    printf 'It was built for processors that have: %s.\n' "${features:-nothing in particular}" | fmt -w 76 | sed 's/^/ /'
+    fmt -w 76 <<<"$built" | sed 's/^/ /'
 } >"$root/DEBIAN/control"
 
 find "$root" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +

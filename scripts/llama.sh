@@ -9,8 +9,10 @@
 # LLAMA_CPP_DIR=DIR   take this source tree of the pinned version, as it is, instead of fetching and patching one
 # HEARTH_PATCHES=...  of patches/ those whose names begin so, e.g. "0001 0004"; none: not one. Without it: all
 # LLAMA_FLAGS=...     further CMake options, e.g. -DGGML_CUDA=ON
+# HEARTH_PORTABLE=ON  for any processor of this architecture: shared libraries, and a backend for each kind of processor in
+#                     a file of its own
 #
-# The prefix holds lib/ (static, position independent), include/, cmake packages, and `source`, a link to the
+# The prefix holds lib/ (static, position independent; shared if portable), include/, cmake packages, and `source`, a link to the
 # tree it was built from: the C++ shim needs headers that llama.cpp does not install.
 set -euo pipefail
 
@@ -90,6 +92,10 @@ check_version() {
 # Named one by one instead of -march=native: some virtual machines advertise AMX and fault when it is executed,
 # and a cache folder may be shared by machines whose CPUs differ.
 cpu_options() {
+    if [ "${HEARTH_PORTABLE:-OFF}" = ON ]; then
+        echo "-DGGML_NATIVE=OFF -DBUILD_SHARED_LIBS=ON -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH=\$ORIGIN"
+        return
+    fi
     if [ "$(uname -m)" != x86_64 ]; then
         echo "-DGGML_NATIVE=ON"
         return
@@ -158,6 +164,9 @@ build_libraries() {
     build all
     cmake --install "$prefix/build" >/dev/null
     find "$prefix/build" -name 'lib*.a' -exec cp -t "$prefix/lib" {} +
+    find "$prefix/build/bin" -name 'lib*.so*' -exec cp -P -t "$prefix/lib" {} +
+    # Some virtual machines advertise AMX and fault when it is executed; the next best variant has all the rest.
+    rm -f "$prefix/lib/libggml-cpu-sapphirerapids.so"
     ln -sfn "$source" "$prefix/source"
     printf 'commit %s\ncpu %s\nflags %s\ncompiler %s\n' "$commit" "$cpu" "$flags" "$compiler" >"$prefix/built-with.txt"
     touch "$prefix/.complete"

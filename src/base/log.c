@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/metrics.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "base/utf8.h"
 
@@ -200,7 +201,7 @@ static void write_batch(struct writer *w)
             w->torn = false;
         } else {
             log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->switch_over.path),
-                      log_str("reason", strerrordesc_np(errno)));
+                      log_str("reason", os_error_text(errno)));
         }
         free(w->switch_over.path);
     }

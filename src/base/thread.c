@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <ctype.h>
 #include <signal.h>
@@ -16,7 +17,7 @@ int thread_refuse(int number, const char *task, hearth_error *error)
     return error_set(error, HEARTH_NO_MEMORY,
                      "cannot start the thread that %s (%s): raise the limit of threads (ulimit -u, a service's "
                      "TasksMax, a container's pids limit), or end other programs",
-                     task, strerrordesc_np(number));
+                     task, os_error_text(number));
 }
 
 void thread_claim(struct thread_owner *owner)

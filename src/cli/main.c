@@ -10,12 +10,15 @@ static int command_version(int argc, char **argv)
 {
     const struct args_spec spec = {
         .command = "hearth version",
-        .about = "Prints hearth's version, llama.cpp's, and the CPU's features.",
+        .about =
+            "Prints hearth's version, llama.cpp's, and the CPU's features; in a portable build, which backends of\n"
+            "llama.cpp were found beside its library, and why some were not loaded.",
         .examples = "  hearth version\n",
     };
     int status;
     if (!args_read(&spec, argc, argv, &status)) return status;
     printf("hearth %s\nllama.cpp %s\nCPU %s\n", hearth_version(), hearth_llama_version(), hearth_cpu_features());
+    fputs(hearth_backends(), stdout);
     return EXIT_FINE;
 }
 

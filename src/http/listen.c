@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "http/connection.h"
 
 #include <ctype.h>
@@ -354,7 +355,7 @@ static int tls_error(hearth_error *error, const char *param, const char *deed, c
 {
     unsigned long first = ERR_peek_error();
     const char *reason =
-        ERR_SYSTEM_ERROR(first) ? strerrordesc_np(ERR_GET_REASON(first)) : ERR_reason_error_string(first);
+        ERR_SYSTEM_ERROR(first) ? os_error_text(ERR_GET_REASON(first)) : ERR_reason_error_string(first);
     error_at(error, HEARTH_INVALID, param, "%s %s: %s", deed, path, reason != NULL ? reason : "it is not in PEM form");
     ERR_clear_error();
     return HEARTH_INVALID;

@@ -288,6 +288,12 @@ const char *hearth_cpu_features(void)
     return llm_cpu_features();
 }
 
+const char *hearth_backends(void)
+{
+    llm_init();
+    return llm_backends();
+}
+
 int hearth_log_open(const char *path, const char *level, const char *format, hearth_error *error)
 {
     int rc = log_open(path, level, format, error);

@@ -43,7 +43,7 @@ bool llm_handle_open(struct llm_handle *out, const struct llm_model *model, cons
 void llm_handle_close(struct llm_handle *handle)
 {
     llama_free(handle->v);
-    ggml_threadpool_free(handle->threads);
+    llm_end_threads(handle->threads);
 }
 
 /* ---- Running ---- */

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "llm/backends.h"
 #include "llm/model.h"
 
 #include <assert.h>
@@ -148,6 +149,7 @@ static void start(void)
     llama_log_set(llm_on_log, NULL);
     ggml_set_abort_callback(on_abort);
     llama_backend_init();
+    if (ggml_backend_reg_count() == 0) llm_load_backends(NULL); /* a portable build */
 }
 
 void llm_init(void)

@@ -1,11 +1,12 @@
 /* The machine's resources: cores, memory, GPUs, and the CPU features that llama.cpp's kernels were built to use. Every
  * function may be called from any thread after llm_init(). */
+#include "base/buf.h"
 #include "base/memory.h"
+#include "llm/backends.h"
 #include "llm/context.h"
 #include "llm/placement.h"
 
 #include <ggml-backend.h>
-#include <ggml-cpu.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,45 +163,25 @@ uint64_t llm_free_memory(bool on_gpu)
 
 /* ---- CPU features ---- */
 
-static const struct {
-    const char *name;
-    int (*in_use)(void);
-} features[] = {
-    {"SSE3", ggml_cpu_has_sse3},
-    {"SSSE3", ggml_cpu_has_ssse3},
-    {"AVX", ggml_cpu_has_avx},
-    {"AVX_VNNI", ggml_cpu_has_avx_vnni},
-    {"AVX2", ggml_cpu_has_avx2},
-    {"F16C", ggml_cpu_has_f16c},
-    {"FMA", ggml_cpu_has_fma},
-    {"BMI2", ggml_cpu_has_bmi2},
-    {"AVX512", ggml_cpu_has_avx512},
-    {"AVX512_VBMI", ggml_cpu_has_avx512_vbmi},
-    {"AVX512_VNNI", ggml_cpu_has_avx512_vnni},
-    {"AVX512_BF16", ggml_cpu_has_avx512_bf16},
-    {"AMX_INT8", ggml_cpu_has_amx_int8},
-    {"NEON", ggml_cpu_has_neon},
-    {"ARM_FMA", ggml_cpu_has_arm_fma},
-    {"FP16_VA", ggml_cpu_has_fp16_va},
-    {"DOTPROD", ggml_cpu_has_dotprod},
-    {"MATMUL_INT8", ggml_cpu_has_matmul_int8},
-    {"SVE", ggml_cpu_has_sve},
-    {"SME", ggml_cpu_has_sme},
-    {"RISCV_V", ggml_cpu_has_riscv_v},
-    {"VSX", ggml_cpu_has_vsx},
-    {"VXE", ggml_cpu_has_vxe},
-};
+/* Not the processor's. */
+static bool is_of_build(const char *name)
+{
+    static const char *const names[] = {"LLAMAFILE", "ACCELERATE", "CPU_HBM", "OPENMP", "KLEIDIAI", "REPACK"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
 
-static char feature_list[256];
+static struct buf feature_list;
 
 static void list_features(void)
 {
-    size_t len = 0;
-    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
-        if (!features[i].in_use()) continue;
-        int n = snprintf(feature_list + len, sizeof feature_list - len, "%s%s", len > 0 ? " " : "", features[i].name);
-        if (n > 0 && (size_t)n < sizeof feature_list - len) len += (size_t)n;
-    }
+    ggml_backend_get_features_t get_features;
+    llm_init();
+    if (!llm_find_function("CPU", "ggml_backend_get_features", &get_features)) return;
+    for (const struct ggml_backend_feature *f = get_features(llm_processor()); f->name != NULL; f++)
+        if (strcmp(f->value, "1") == 0 && !is_of_build(f->name))
+            buf_printf(&feature_list, "%s%s", feature_list.len > 0 ? " " : "", f->name);
 }
 
 const char *llm_build(void)
@@ -212,5 +193,5 @@ const char *llm_cpu_features(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, list_features);
-    return feature_list;
+    return buf_text(&feature_list);
 }

@@ -191,7 +191,12 @@ struct llm_fim_tokens llm_fim_tokens(const struct llm_model *model);
  * patches, options and compiler apart. Static strings. */
 const char *llm_version(void);
 const char *llm_cpu_features(void);
+
 const char *llm_build(void);
+
+/* A line for each backend of llama.cpp that lies in a file of its own: its name, and whether it was loaded or why not.
+ * Those for other processors are left out. "": the backends are part of the program. */
+const char *llm_backends(void);
 
 /* Appends a line "gpu NAME" for each GPU, in llama.cpp's order: others round otherwise. */
 void llm_describe_gpus(struct buf *out);

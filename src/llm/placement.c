@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "llm/backends.h"
 #include "llm/context.h"
 #include "llm/rpc.h"
 #include "llm/shim.h"
@@ -223,9 +224,12 @@ static int choose_overrides(struct llm_placement *out, const struct llm_model_pa
     for (size_t i = 0; i < params->n_overrides && rc == HEARTH_OK; i++)
         rc = override_one(out, params->overrides[i], usual, error);
     free(usual);
-    for (int32_t layer = 0; layer < params->n_cpu_moe && !params->cpu_moe && rc == HEARTH_OK; layer++)
-        add_override(out, mem_format("blk\\.%d" EXPERTS, layer), ggml_backend_cpu_buffer_type());
-    if (params->cpu_moe && rc == HEARTH_OK) add_override(out, mem_strdup(EXPERTS), ggml_backend_cpu_buffer_type());
+    if ((params->n_cpu_moe > 0 || params->cpu_moe) && rc == HEARTH_OK) {
+        ggml_backend_buffer_type_t memory = ggml_backend_dev_buffer_type(ggml_backend_reg_dev_get(llm_processor(), 0));
+        for (int32_t layer = 0; layer < params->n_cpu_moe && !params->cpu_moe; layer++)
+            add_override(out, mem_format("blk\\.%d" EXPERTS, layer), memory);
+        if (params->cpu_moe) add_override(out, mem_strdup(EXPERTS), memory);
+    }
     if (rc == HEARTH_OK && out->n_overrides >= llama_max_tensor_buft_overrides())
         rc = error_at(error, HEARTH_INVALID, "override_tensors", "%zu overrides of tensors are more than %zu",
                       out->n_overrides, llama_max_tensor_buft_overrides() - 1);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/little.h"
 #include "base/memory.h"
+#include "llm/backends.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -144,7 +145,12 @@ static int use_server(const char *endpoint, hearth_error *error)
         server = &servers[n_servers++];
         *server = (struct server){.endpoint = mem_strdup(endpoint)};
     }
-    if (server->devices == NULL) server->devices = ggml_backend_rpc_add_server(endpoint);
+    ggml_backend_reg_t (*add_server)(const char *);
+    if (!llm_find_function("RPC", "ggml_backend_rpc_add_server", &add_server))
+        return error_at(error, HEARTH_UNSUPPORTED, "rpc",
+                        "rpc: llama.cpp's backend for RPC servers is not there: "
+                        "`hearth version` says what was found");
+    if (server->devices == NULL) server->devices = add_server(endpoint);
     if (server->devices == NULL) return refuse(endpoint, "has no devices", error);
     server->users++;
     return HEARTH_OK;

@@ -6,10 +6,10 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "llm/backends.h"
 #include "llm/context.h"
 
 #include <assert.h>
-#include <ggml-cpu.h>
 #include <llama.h>
 #include <pthread.h>
 #include <sched.h>
@@ -270,9 +270,18 @@ struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int
     pthread_getaffinity_np(pthread_self(), sizeof before.cpus, &before.cpus);
     pthread_getschedparam(pthread_self(), &before.policy, &param);
     before.priority = param.sched_priority;
-    struct ggml_threadpool *pool = ggml_threadpool_new(&params);
+    struct ggml_threadpool *(*start)(struct ggml_threadpool_params *);
+    bool found = llm_find_function("CPU", "ggml_threadpool_new", &start);
+    assert(found && "a model was loaded"), (void)found;
+    struct ggml_threadpool *pool = start(&params);
     llm_take_place(&before);
     return pool;
+}
+
+void llm_end_threads(struct ggml_threadpool *pool)
+{
+    void (*end)(struct ggml_threadpool *);
+    if (llm_find_function("CPU", "ggml_threadpool_free", &end)) end(pool);
 }
 
 /* ---- NUMA ---- */

@@ -48,6 +48,8 @@ struct llm_thread_place {
 struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int n, struct llm_thread_place *own,
                                           hearth_error *error);
 
+void llm_end_threads(struct ggml_threadpool *pool);
+
 /* The calling thread goes there. */
 void llm_take_place(const struct llm_thread_place *place);
 

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -105,7 +105,7 @@ static void become(const struct start *start, const struct media_program *progra
     int nothing = open("/dev/null", O_WRONLY);
     if (dup2(start->input, 0) == 0 && dup2(start->output, 1) == 1 && dup2(nothing, 2) == 2 &&
         confine_self(&start->means, start->files)) {
-        close_range(3, ~0U, 0);
+        os_close_from(3);
         execve(start->path, start->argv, environment);
     }
     _exit(127);
@@ -141,7 +141,7 @@ static enum ending collect(const struct media_program *program, int from, int64_
 /* A program may close its output and go on. */
 static bool ends_by(pid_t pid, int64_t deadline)
 {
-    struct pollfd one = {.fd = pidfd_open(pid, 0), .events = POLLIN};
+    struct pollfd one = {.fd = os_open_process(pid), .events = POLLIN};
     int64_t left = deadline - clock_now(clock_monotonic());
     bool has_ended = one.fd >= 0 && poll(&one, 1, left > 0 ? (int)clock_to_ms(left) + 1 : 0) > 0;
     if (one.fd >= 0) close(one.fd);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <errno.h>
 #include <event2/listener.h>
@@ -101,7 +102,7 @@ static int find_former(const char *path, hearth_error *error)
     if (connected)
         failed(error, path, "is listened at by a process of another user: name a path in a folder of this user");
     else if (errno != ENOENT && errno != ECONNREFUSED)
-        failed(error, path, strerrordesc_np(errno));
+        failed(error, path, os_error_text(errno));
     if (fd >= 0) close(fd);
     return -1;
 }
@@ -264,7 +265,7 @@ int handover_listen(struct handover *h, void (*on_ready)(void *ud), void *ud, he
     if (h == NULL) return HEARTH_OK;
     int fd = http_unix_socket(h->path, &own);
     if (fd == -EEXIST) return failed(error, h->path, "is a file that is not a socket: name another path");
-    if (fd < 0) return failed(error, h->path, strerrordesc_np(-fd));
+    if (fd < 0) return failed(error, h->path, os_error_text(-fd));
     h->on_ready = on_ready;
     h->ud = ud;
     h->listener =

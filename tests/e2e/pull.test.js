@@ -6,6 +6,7 @@ import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, symlinkSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { certificate } from './lib/certificates.js';
 import { Mirror, plainEnvironment, sha256 } from './lib/mirror.js';
 import { demo, hearth, projectorFor, smallModel } from './lib/models.js';
 import { run, serve, shim, temporaryFolder } from './lib/server.js';
@@ -56,6 +57,14 @@ const nothingThere = (into, name) => {
 
 const content = (into, name, file) => readFileSync(join(into, name, file));
 const listed = async (into) => JSON.parse((await run(['models', '--json'], { env: { ...plainEnvironment, HEARTH_MODELS: into } })).stdout);
+
+test('SSL_CERT_FILE names the authorities that are trusted', async (t) => {
+  const { cert, key, ca } = certificate('mirror');
+  const mirror = await Mirror.open(t, { 'owner/repo/model-Q8_0.gguf': model }, { tls: { key: readFileSync(key), cert: ca } });
+  const into = folder();
+  await refused(/certificate/, mirror, into, 'hf:owner/repo:Q8_0');
+  await pulled(mirror, into, 'hf:owner/repo:Q8_0', [], { SSL_CERT_FILE: cert });
+});
 
 describe('what is pulled', () => {
   test('a quantisation with all its parts and its projector, which is then listed, and removed', async (t) => {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "serve/core/errors.h"
 #include "serve/core/server.h"
 
@@ -237,7 +238,7 @@ static int read_file(const char *path, struct buf *text, hearth_error *error)
         OPENSSL_cleanse(piece, sizeof piece);
     }
     if (file == NULL || number != 0)
-        return error_at(error, HEARTH_IO, path, "cannot read %s: %s", path, strerrordesc_np(number));
+        return error_at(error, HEARTH_IO, path, "cannot read %s: %s", path, os_error_text(number));
     if (text->len > FILE_MAX) return error_at(error, HEARTH_INVALID, path, "%s is larger than 1 MiB", path);
     return HEARTH_OK;
 }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -111,7 +112,7 @@ static hearth_code code_of_errno(int code)
 int folder_error(const struct folder *folder, const char *name, const char *operation, int code, hearth_error *error)
 {
     hearth_code to = code_of_errno(code);
-    error_at(error, to, name, "cannot %s %s/%s: %s", operation, folder->path, name, strerrordesc_np(-code));
+    error_at(error, to, name, "cannot %s %s/%s: %s", operation, folder->path, name, os_error_text(-code));
     return to;
 }
 
@@ -125,7 +126,7 @@ static int open_error(const char *path, int code, hearth_error *error)
     const char *why = code == -ELOOP     ? "it is a symbolic link"
                       : code == -EPERM   ? "it belongs to another user"
                       : code == -EUCLEAN ? "others may write to it (chmod 700 makes it yours alone)"
-                                         : strerrordesc_np(-code);
+                                         : os_error_text(-code);
     return error_at(error, HEARTH_IO, path, "cannot open the cache folder %s: %s", path, why);
 }
 
@@ -173,7 +174,7 @@ static void remove_temporary_files(struct folder *folder)
                   log_int("files", (int64_t)folder->removed.files));
     if (result < 0)
         log_event(LOG_WARN, "store", "could not remove all half-written files", log_str("path", folder->path),
-                  log_str("reason", strerrordesc_np(-result)));
+                  log_str("reason", os_error_text(-result)));
 }
 
 struct folder *folder_open(struct files *files, const char *path, hearth_error *error)

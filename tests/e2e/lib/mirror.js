@@ -4,6 +4,7 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 
 export const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex');
 
@@ -13,18 +14,19 @@ export const plainEnvironment = {
   HF_TOKEN: '', HF_ENDPOINT: '', HEARTH_MODELS: '', HEARTH_NAMES: '', XDG_DATA_HOME: '', XDG_CONFIG_HOME: '',
 };
 
-// `files` is what it has: {'owner/repo/path': Buffer}, in whose URLs /resolve/main/ comes after the repository; below
+// With `tls`, a certificate and its key, it speaks HTTPS. `files` is what it has: {'owner/repo/path': Buffer}, in whose URLs /resolve/main/ comes after the repository; below
 // /files/ they are plain.
 // `faults.answer(request, response, file)` may answer in place of it, and then gives true; file: {name, bytes, etag}.
 export class Mirror {
-  static async open(t, files = {}, { host = '127.0.0.1' } = {}) {
+  static async open(t, files = {}, { host = '127.0.0.1', tls } = {}) {
     const mirror = new Mirror();
     Object.assign(mirror, { files, faults: {}, requests: [], sent: 0, pages: Infinity, listed: {} });
-    mirror.server = createServer((request, response) => mirror.answer(request, response));
+    const answer = (request, response) => mirror.answer(request, response);
+    mirror.server = tls ? createSecureServer(tls, answer) : createServer(answer);
     mirror.server.listen(0, host);
     await once(mirror.server, 'listening');
     mirror.host = host;
-    mirror.url = `http://${host}:${mirror.server.address().port}`;
+    mirror.url = `${tls ? 'https' : 'http'}://${host}:${mirror.server.address().port}`;
     t.after(() => mirror.close());
     return mirror;
   }
