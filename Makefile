@@ -83,7 +83,7 @@ deb: portable ## a Debian package of the server, in build/dist
 tarball: portable ## the server for any Linux of this architecture, to be unpacked anywhere, in build/dist
 	@scripts/tarball.sh
 
-gpu-check: ## test on the machine's GPU; where it has none, on one that the processor plays (Mesa's lavapipe), half an hour
+gpu-check: ## test on the machine's GPU; where it has none, on one that the processor plays (Mesa's lavapipe)
 	@scripts/gpu-check.sh
 
 dist: all portable ## a release: sources, Debian package, tarball, Homebrew formula and their checksums, in build/dist

@@ -1,7 +1,7 @@
 // A model whose layers and cells are on a GPU, whose memory is not the machine's: what is cached is what would be computed,
 // also from the store; how fast cells come from there; and a device of another machine beside it. `make gpu-check` runs it.
 
-import { before, describe, test } from 'node:test';
+import { before as prepare, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { smallModel } from '../e2e/lib/models.js';
 import { rpcServer } from '../e2e/lib/rpc.js';
@@ -12,9 +12,14 @@ const start = (t, model, disk, more) => serve({
   t, model, set: { 'cache.tiers.disk.path': disk }, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, ...more },
 });
 
+// Mesa's lavapipe takes a minute for some hundred tokens, and Debian 12's ends the process in models of other kinds.
+const lavapipe = process.env.LAVAPIPE === '1';
+const archs = lavapipe ? ['llama', 'qwen3moe'] : ['llama', 'qwen3moe', 'gemma3', 'qwen35', 'mamba2'];
+const first = lavapipe ? 280 : 600; // tokens of a first turn
+
 let card; // the name of a device that is no processor
 
-before(async () => {
+prepare(async () => {
   const { stdout } = await run(['version']);
   assert.match(stdout, /^backend (?!cpu|rpc)\S+: loaded, [1-9]/m, stdout);
   const { stderr } = await run(['serve', '--port', '0', '--model', smallModel('llama'), '--set', 'devices=nothing']);
@@ -23,7 +28,7 @@ before(async () => {
 });
 
 describe('a model on a GPU', () => {
-  for (const arch of ['llama', 'qwen3moe', 'gemma3', 'qwen35', 'mamba2']) {
+  for (const arch of archs) {
     test(`${arch}: turns, a branch and a restart answer as without a cache`, async (t) => {
       const disk = temporaryFolder(), model = smallModel(arch, arch === 'mamba2' ? { heads: undefined, 'kv-heads': undefined, 'head-dim': undefined, ff: undefined } : undefined);
       let server = await start(t, model, disk, { devices: card });
@@ -34,9 +39,9 @@ describe('a model on a GPU', () => {
         assert.ok(warm.cached >= least, `${warm.cached} of ${talk.tokens.length}`);
         assert.equal(warm.text, cold.text);
       };
-      await check(600, 0);
-      const first = talk.copy();
-      await check(40, 600);
+      await check(first, 0);
+      const before = talk.copy();
+      await check(40, first);
       await saved(server);
       await server.stop();
 
@@ -46,9 +51,9 @@ describe('a model on a GPU', () => {
       const warm = await talk.say(server, 40, { reply: 16 });
       t.diagnostic(`${arch}: ${warm.cached} tokens from the store and ${warm.computed} computed in ${Math.round(performance.now() - began)} ms`);
       assert.equal(warm.text, cold.text);
-      assert.ok(warm.cached >= 600, `${warm.cached}`);
-      const branch = await first.copy().say(server, 30, { seed: 7 });
-      const alone = await first.say(server, 30, { seed: 7, cache_prompt: false });
+      assert.ok(warm.cached >= first, `${warm.cached}`);
+      const branch = await before.copy().say(server, 30, { seed: 7 });
+      const alone = await before.say(server, 30, { seed: 7, cache_prompt: false });
       assert.ok(branch.cached >= 256, `${branch.cached}`);
       assert.equal(branch.text, alone.text);
       await server.stop();
@@ -57,10 +62,10 @@ describe('a model on a GPU', () => {
 
   test('what was stored on the GPU continues on the processor, and the other way round', async (t) => {
     const disk = temporaryFolder(), model = smallModel('llama'), talk = new Talk();
-    for (const [devices, least] of [[card, 0], ['none', 600], [card, 640]]) {
+    for (const [devices, least] of [[card, 0], ['none', first], [card, first + 40]]) {
       const server = await start(t, model, disk, { devices });
-      const cold = await talk.copy().say(server, talk.tokens.length > 0 ? 40 : 600, { cache_prompt: false });
-      const warm = await talk.say(server, talk.tokens.length > 0 ? 40 : 600);
+      const cold = await talk.copy().say(server, talk.tokens.length > 0 ? 40 : first, { cache_prompt: false });
+      const warm = await talk.say(server, talk.tokens.length > 0 ? 40 : first);
       assert.ok(warm.cached >= least, `${devices}: ${warm.cached}`);
       assert.equal(warm.text, cold.text);
       await saved(server);
@@ -72,7 +77,7 @@ describe('a model on a GPU', () => {
     const disk = temporaryFolder(), talk = new Talk(), cached = [];
     for (const devices of [card, 'none', card]) {
       const server = await start(t, smallModel('llama'), disk, { deterministic: true, devices });
-      cached.push((await talk.copy().say(server, 600)).cached);
+      cached.push((await talk.copy().say(server, first)).cached);
       await saved(server);
       await server.stop();
     }
@@ -83,7 +88,7 @@ describe('a model on a GPU', () => {
     const model = smallModel('qwen3moe'), texts = [];
     for (const more of [{}, { cpu_moe: true }, { override_tensors: 'ffn_down=CPU' }]) {
       const server = await start(t, model, temporaryFolder(), { devices: card, 'draft.sources': '[]', ...more });
-      texts.push((await new Talk().say(server, 300)).text);
+      texts.push((await new Talk().say(server, lavapipe ? 100 : 300)).text);
       await server.stop();
     }
     assert.deepEqual(texts, [texts[0], texts[0], texts[0]]);
