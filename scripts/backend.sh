@@ -7,12 +7,13 @@
 #   scripts/backend.sh cuda [FOLDER]      for NVIDIA's; it needs the driver, libcudart.so.13 and libcublas.so.13
 #
 # FOLDER is build/portable/lib/hearth, unless named; of the Debian package it is /usr/lib/hearth.
+#
+# llama.cpp cannot tell whether a backend is of its own version: fetch it again after an update of hearth.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 version=3.22.1
 name=${1:-}
-folder=${2:-build/portable/lib/hearth}
+folder=${2:-$(dirname "$0")/../build/portable/lib/hearth}
 say() { printf 'backend: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 

@@ -13,7 +13,8 @@ shift
 folder=build
 [ "$preset" = release ] || folder=build/$preset
 
-[ "$preset" != portable ] || export HEARTH_PORTABLE=ON
+export HEARTH_PORTABLE=OFF
+[ "$preset" != portable ] || HEARTH_PORTABLE=ON
 scripts/packages.sh
 prefix=$(scripts/llama.sh)
 page=$(scripts/page.sh)

@@ -26,7 +26,7 @@ if ! has_card; then
         export LAVAPIPE=1
         export GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_F16=1 # llama.cpp leaves out devices of the processor, and it has no 16-bit numbers
         if ! has_card; then
-            apt-get install -y --no-install-recommends mesa-vulkan-drivers libvulkan1 >/dev/null || { say "lavapipe is missing: install mesa-vulkan-drivers"; exit 1; }
+            scripts/packages.sh gpu
         fi
         has_card || { build/portable/bin/hearth version; say "there is no device"; exit 1; }
     fi

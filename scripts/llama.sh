@@ -164,9 +164,11 @@ build_libraries() {
     build all
     cmake --install "$prefix/build" >/dev/null
     find "$prefix/build" -name 'lib*.a' -exec cp -t "$prefix/lib" {} +
-    find "$prefix/build/bin" -name 'lib*.so*' -exec cp -P -t "$prefix/lib" {} +
-    # Some virtual machines advertise AMX and fault when it is executed; the next best variant has all the rest.
-    rm -f "$prefix/lib/libggml-cpu-sapphirerapids.so"
+    if [ "${HEARTH_PORTABLE:-OFF}" = ON ]; then
+        find "$prefix/build/bin" -name 'lib*.so*' -exec cp -P -t "$prefix/lib" {} +
+        # Some virtual machines advertise AMX and fault when it is executed; the next best variant has all the rest.
+        rm -f "$prefix/lib/libggml-cpu-sapphirerapids.so"
+    fi
     ln -sfn "$source" "$prefix/source"
     printf 'commit %s\ncpu %s\nflags %s\ncompiler %s\n' "$commit" "$cpu" "$flags" "$compiler" >"$prefix/built-with.txt"
     touch "$prefix/.complete"

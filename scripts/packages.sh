@@ -3,6 +3,7 @@
 #
 #   scripts/packages.sh          what a build needs
 #   scripts/packages.sh test     also what `make test` needs
+#   scripts/packages.sh gpu      also what `make gpu-check` needs where there is no card
 #
 # Programs are looked for by their command, so that one from elsewhere will do; libraries are asked of dpkg.
 set -euo pipefail
@@ -22,6 +23,8 @@ if [ "${1:-}" = test ]; then
         # completions; what looks at Debian packages; the server of the tier `remote`; what spells the filters of services
     libraries+=' libclang-rt-dev python3-jinja2 python3-venv' # of the sanitizers and fuzzers, clang itself does not depend on
         # it; what templates are compared with, for /usr/bin/python3; what `make real` installs clients with
+elif [ "${1:-}" = gpu ]; then
+    libraries+=' mesa-vulkan-drivers libvulkan1'
 elif ! compgen -G "$deps/page-*/licences.txt" >/dev/null ||
     { [ -z "${LLAMA_CPP_DIR:-}" ] && ! compgen -G "$deps/llama.cpp-*/.complete" >/dev/null; }; then
     programs+=' nodejs:node npm:npm'

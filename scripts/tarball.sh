@@ -16,8 +16,8 @@ die() { echo "tarball: $*" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
+[ -d build/portable/lib/hearth ] || die "build/portable is not there: make portable"
 DESTDIR=$work cmake --install build/portable --prefix /all >/dev/null
-[ -d "$work/all/lib/hearth" ] || die "build/portable is not there: make portable"
 root=$work/$name
 install -d "$root/bin" "$root/lib/hearth" "$root/lib/hearth/c" "$root/share/hearth/models" "$root/share/doc"
 install -D -s "$work/all/bin/hearth" "$root/libexec/hearth"
@@ -39,7 +39,8 @@ while read -r path; do
     esac
 done < <(ldd "$root/libexec/hearth" "$root"/lib/hearth/*.so | sed -nE 's/^.* => (\/\S+) .*/\1/p' | sort -u)
 for library in libnss_dns.so.2 libnss_files.so.2; do # of names of machines, where the C library is the one that is inside
-    install -m 644 "$(dirname "$(readlink -f "$loader")")/$library" "$root/lib/hearth/c"
+    path=$(dirname "$(readlink -f "$loader")")/$library
+    [ ! -e "$path" ] || install -m 644 "$path" "$root/lib/hearth/c"
 done
 install -m 755 "$loader" "$root/libexec/ld.so"
 find "$root/lib/hearth" -maxdepth 1 -type f -exec strip --strip-unneeded {} +
@@ -58,7 +59,13 @@ if [ -z "\${SSL_CERT_FILE:-}" ] && [ ! -e /etc/ssl/certs/ca-certificates.crt ]; 
 fi
 have=\$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/.* //')
 [ -n "\$have" ] || have=0
-if [ "\$(printf '%s\n' $glibc "\$have" | sort -V | head -n 1)" = $glibc ]; then
+has_library() {
+    for folder in /lib /lib64 /usr/lib /usr/lib64 /lib/$(uname -m)-linux-gnu /usr/lib/$(uname -m)-linux-gnu; do
+        [ ! -e "\$folder/\$1" ] || return 0
+    done
+    return 1
+}
+if [ "\$(printf '%s\n' $glibc "\$have" | sort -V | head -n 1)" = $glibc ] && has_library libstdc++.so.6; then
     exec "\$root/libexec/hearth" "\$@"
 fi
 exec "\$root/libexec/ld.so" --library-path "\$root/lib/hearth:\$root/lib/hearth/c" "\$root/libexec/hearth" "\$@"

@@ -5,6 +5,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef SYS_close_range /* headers of an older kernel */
+#define SYS_close_range 436
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
 #define MOST_FILES (1 << 20) /* Linux allows a process no more, unless that was changed (fs.nr_open) */
 
 const char *os_error_text(int number)

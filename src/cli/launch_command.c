@@ -9,6 +9,7 @@
 #include "cli/agents.h"
 #include "cli/args.h"
 #include "cli/remote.h"
+#include "cli/setup.h"
 #include "pull/models_folder.h"
 
 #include <errno.h>
@@ -61,9 +62,7 @@ static void become_server(const struct launch *launch, int out, int log)
     dup2(out, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     setpgid(0, 0); /* Ctrl-C goes to the agent alone */
-    /* Where the program that runs is the loader of a C library, which a tarball brings along (scripts/tarball.sh). */
-    const char *starter = getenv("HEARTH_PROGRAM");
-    execv(starter != NULL ? starter : "/proc/self/exe", (char *const *)(uintptr_t)words.v);
+    execv(setup_starter(), (char *const *)(uintptr_t)words.v);
     _exit(EXIT_FAILED);
 }
 

@@ -1,5 +1,6 @@
 /* The program hearth: dispatches to its commands. */
 #include "cli/args.h"
+#include "cli/setup.h"
 
 #include <errno.h>
 #include <openssl/crypto.h>
@@ -67,6 +68,7 @@ int main(int argc, char **argv)
     /* A thread of the store that hangs in a tier is left behind. One that ends while exit() runs would free what
      * OpenSSL's own end frees at the same time: a double free. The system takes that memory back anyway. */
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+    setup_take_starter();
     if (argc == 2 && strcmp(argv[1], "--version") == 0) return check_output("version", command_version(0, NULL));
     int status = command_dispatch(&command_program, argc - 1, argv + 1);
     return argc > 1 ? check_output(argv[1], status) : status;

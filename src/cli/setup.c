@@ -135,14 +135,28 @@ static int choose_models(hearth_config *config, const struct args_list *words, h
     return status;
 }
 
+/* The value of HEARTH_PROGRAM; NULL: it was not set. */
+static char *starter;
+
+void setup_take_starter(void)
+{
+    const char *given = getenv("HEARTH_PROGRAM");
+    if (given != NULL && given[0] == '/') starter = mem_strdup(given);
+    unsetenv("HEARTH_PROGRAM"); /* what this process starts may be another hearth */
+}
+
+const char *setup_starter(void)
+{
+    return starter != NULL ? starter : "/proc/self/exe";
+}
+
 /* Installed and built trees alike have bin/hearth beside share/hearth/models/. */
 static int declare_demo(hearth_config *config, hearth_error *error)
 {
     char program[PATH_MAX];
-    const char *starter = getenv("HEARTH_PROGRAM"); /* of a tarball */
     const ssize_t len = starter != NULL ? snprintf(program, sizeof program, "%s", starter)
                                         : readlink("/proc/self/exe", program, sizeof program - 1);
-    if (len < 0 || (size_t)len >= sizeof program || memchr(program, '/', (size_t)len) == NULL)
+    if (len < 0 || (size_t)len >= sizeof program)
         return error_set(error, HEARTH_IO,
                          "cannot tell where the program lies, so the demo model is not found: use --model");
     program[len] = '\0';
@@ -244,10 +258,9 @@ static int load_files(hearth_config *config, const struct setup *setup, size_t *
 
 /* Variables that are no keys. */
 static const char *const others[] = {
-    "HEARTH_CONFIG",  "HEARTH_MODEL", "HEARTH_API_KEY", /* of clients: cli/remote.c */
-    "HEARTH_MODELS",  "HEARTH_NAMES",                   /* of pulling: pull/models_folder.h, pull/pull.h */
-    "HEARTH_PROGRAM",                                   /* what starts the program of a tarball */
-    "HEARTH_DEPS",    "HEARTH_BUILD", "HEARTH_SOURCE",  "HEARTH_LLAMA" /* of the Makefile and of tests */
+    "HEARTH_CONFIG", "HEARTH_MODEL", "HEARTH_API_KEY", /* of clients: cli/remote.c */
+    "HEARTH_MODELS", "HEARTH_NAMES",                   /* of pulling: pull/models_folder.h, pull/pull.h */
+    "HEARTH_DEPS",   "HEARTH_BUILD", "HEARTH_SOURCE",  "HEARTH_LLAMA" /* of the Makefile and of tests */
 };
 
 static bool is_of_models(const char *key)

@@ -48,6 +48,12 @@ static inline struct args_option setup_option_log_level(struct setup *s)
                                 .choices = "error|warn|info|debug"};
 }
 
+/* A tarball's program is started by a script, and is the loader of a C library as far as the system knows
+ * (scripts/tarball.sh): HEARTH_PROGRAM names the script. main() takes that out of the environment. setup_starter() is
+ * what starts this program once more: the script, or the program itself. */
+void setup_take_starter(void);
+const char *setup_starter(void);
+
 /* Builds and checks the configuration. On failure prints every error (those of a file with their line) to stderr and
  * returns NULL; the command ends with *status: EXIT_FAILED for a missing file, EXIT_USAGE otherwise. */
 hearth_config *setup_open(const char *command, const struct setup *setup, int *status);

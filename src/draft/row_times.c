@@ -8,7 +8,8 @@
 #define FOLLOW   0.4 /* how fast the scale follows the last calls */
 #define OUTLIER  2.0 /* a call that differs by more is the machine's fault, as far as the scale goes */
 #define SURE     3   /* calls from which on a time is the median; of fewer it is the shortest */
-#define LONG_AGO 64  /* a time is tried again after so many calls for each of its rows */
+#define CERTAIN  (ROW_SAMPLES / 2 + 1) /* calls that make the median, whatever was seen before */
+#define LONG_AGO 64                    /* a time is tried again after so many calls for each of its rows */
 
 static double unit_time(const struct row_time *row)
 {
@@ -35,9 +36,10 @@ void row_times_note(struct row_times *times, int32_t rows, int64_t ns)
     }
     row->seen_at = ++times->n_calls;
     /* The same count again tells the scale. How it compares with the others shows when these take turns with it. */
-    bool again = times->last == rows && row->n >= SURE;
+    bool again = times->last == rows && row->n_here >= CERTAIN;
     times->last = rows;
     if (again) return;
+    row->n_here++;
     row->samples[row->n++ % ROW_SAMPLES] = (float)((double)ns / times->scale);
     if (row->n == 2 * ROW_SAMPLES) row->n = ROW_SAMPLES; /* the same place in the ring */
 }
@@ -61,12 +63,7 @@ void row_times_rescale(struct row_times *times, int32_t rows, int64_t ns)
 {
     double known = rows >= 1 && rows <= ROW_TIMES ? row_times_of(times, rows) : 0;
     if (known > 0 && ns > 0) times->scale *= (double)ns / known;
-    for (size_t i = 0; i <= ROW_TIMES; i++) {
-        struct row_time *row = &times->rows[i];
-        if (row->n == 0) continue;
-        row->samples[0] = (float)unit_time(row);
-        row->n = 1;
-    }
+    for (size_t i = 0; i <= ROW_TIMES; i++) times->rows[i].n_here = 0;
     row_times_note(times, rows, ns);
 }
 
@@ -104,7 +101,8 @@ int32_t row_times_to_try(const struct row_times *times, int32_t least, int32_t m
     for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
         const struct row_time *row = &times->rows[tried[i]];
         bool is_stale = times->n_calls - row->seen_at > LONG_AGO * tried[i];
-        if (tried[i] >= least && tried[i] <= most && (row->n < SURE || is_stale)) return tried[i];
+        bool is_certain = row->n_here >= (row->n > row->n_here ? CERTAIN : SURE);
+        if (tried[i] >= least && tried[i] <= most && (!is_certain || is_stale)) return tried[i];
     }
     return 0;
 }

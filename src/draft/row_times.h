@@ -16,6 +16,7 @@ struct row_times {
     struct row_time {
         float samples[ROW_SAMPLES]; /* in units */
         int32_t n;                  /* calls that were seen */
+        int32_t n_here;             /* of these, behind contexts of the present length */
         int64_t seen_at;            /* the count of all calls then */
     } rows[ROW_TIMES + 1];
     int64_t n_calls;

@@ -430,7 +430,8 @@ static void guess_with_model(struct engine *engine, struct candidate *candidates
     double plain = row_times_of(&drafting->row_times, (int32_t)n);
     /* One more token of a reply saves its part of the call, without its row. */
     double worth = plain / (double)n - row_times_least(&drafting->row_times, (int32_t)n);
-    double longest = turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
+    bool alone = n == 1 && metric_get(&engine->stats->slots_busy) == 1;
+    double longest = alone ? turn->ns * GAPS_ALONE : turn->ns; /* as longest_call() has it */
     int32_t rows = rows_of_call(engine);
     struct draft_ask *asks = mem_alloc((n + 1) * sizeof *asks);
     struct asked *asked = mem_alloc((n + 1) * sizeof *asked);
@@ -457,8 +458,8 @@ static void guess_with_model(struct engine *engine, struct candidate *candidates
      * since those that were computed would be spent for nothing. */
     double step = draft_model_step_ns(drafting->model);
     bool pays = step > 0 && drafting->model_right * reach.worth > step;
-    bool asks_it =
-        worth > 0 && reach.most > 0 && (pays || drafting->model_lacks || draft_credit_is_whole(drafting, plain));
+    bool asks_it = worth > 0 && reach.most > 0 && longest > plain &&
+                   (pays || drafting->model_lacks || draft_credit_is_whole(drafting, plain));
     drafting->model_lacks = false;
     if (asks_it) {
         if (!write_ahead(engine, asks, asked, n_asks, &reach)) drafting->model_right = 0; /* its calls fail */

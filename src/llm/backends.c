@@ -3,6 +3,7 @@
 #include "llm/backends.h"
 
 #include "base/buf.h"
+#include "base/error.h"
 #include "base/memory.h"
 #include "llm/llama_log.h"
 #include "llm/model.h"
@@ -62,7 +63,7 @@ static bool try(struct file *file)
     void *symbol = dlsym(library, "ggml_backend_score");
     memcpy(&score, &symbol, sizeof score);
     file->score = score != NULL ? score() : 1;
-    dlclose(library);
+    if (is_for_processors(file->name)) dlclose(library); /* others stay: their drivers may not bear to be unloaded */
     return true;
 }
 
@@ -131,6 +132,14 @@ const char *llm_backends(void)
 ggml_backend_reg_t llm_processor(void)
 {
     return ggml_backend_reg_by_name("CPU");
+}
+
+int llm_check_processor(hearth_error *error)
+{
+    if (llm_processor() != NULL) return HEARTH_OK;
+    return error_set(error, HEARTH_UNSUPPORTED,
+                     "llama.cpp's backend for this processor is missing beside its library: `hearth version` says what "
+                     "was found there");
 }
 
 bool llm_find_function(const char *backend, const char *name, void *function)

@@ -4,14 +4,20 @@
 #ifndef LLM_BACKENDS_H
 #define LLM_BACKENDS_H
 
+#include "hearth.h"
+
 #include <ggml-backend.h>
+#include <stdbool.h>
 
 /* Loads the backends that lie in the folder, or beside llama.cpp's library (NULL). Of those for processors it takes the
  * fastest that runs here. */
 void llm_load_backends(const char *folder);
 
-/* The backend that computes on the processor. */
+/* The backend that computes on the processor; NULL: it is missing. */
 ggml_backend_reg_t llm_processor(void);
+
+/* HEARTH_UNSUPPORTED: it is missing, without which llama.cpp loads no model, or ends the process. */
+int llm_check_processor(hearth_error *error);
 
 /* A function of the backend of that name ("CPU", "RPC"), which a portable build does not link; NULL: there is none.
  * `function` points to a pointer to a function of the right type. */

@@ -148,8 +148,9 @@ static void start(void)
 {
     llama_log_set(llm_on_log, NULL);
     ggml_set_abort_callback(on_abort);
-    llama_backend_init();
     if (ggml_backend_reg_count() == 0) llm_load_backends(NULL); /* a portable build */
+    /* Without any it would look for some in the working directory. */
+    if (ggml_backend_reg_count() > 0) llama_backend_init();
 }
 
 void llm_init(void)

@@ -137,8 +137,26 @@ void llm_describe_gpus(struct buf *out)
 {
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        if (llm_is_gpu(device)) buf_printf(out, "gpu %s\n", ggml_backend_dev_description(device));
+        if (llm_is_gpu(device))
+            buf_printf(out, "gpu %s %s\n", ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)),
+                       ggml_backend_dev_description(device));
     }
+}
+
+bool llm_is_same_card(ggml_backend_dev_t a, ggml_backend_dev_t b)
+{
+    struct ggml_backend_dev_props of_a, of_b;
+    ggml_backend_dev_get_props(a, &of_a);
+    ggml_backend_dev_get_props(b, &of_b);
+    return of_a.device_id != NULL && of_b.device_id != NULL && strcmp(of_a.device_id, of_b.device_id) == 0;
+}
+
+/* Whether a device before the i-th is the same card. */
+static bool was_seen(size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (llm_is_same_card(ggml_backend_dev_get(k), ggml_backend_dev_get(i))) return true;
+    return false;
 }
 
 uint64_t llm_free_memory(bool on_gpu)
@@ -155,7 +173,7 @@ uint64_t llm_free_memory(bool on_gpu)
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
         size_t available = 0, total = 0;
-        if (llm_is_gpu(device)) ggml_backend_dev_memory(device, &available, &total);
+        if (llm_is_gpu(device) && !was_seen(i)) ggml_backend_dev_memory(device, &available, &total);
         sum += available;
     }
     return sum;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "llm/backends.h"
 #include "llm/context.h"
 #include "llm/dry.h"
 #include "llm/gguf_file.h"
@@ -388,6 +389,7 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
 struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_error *error)
 {
     assert(params != NULL && params->path != NULL && params->split_mode != NULL);
+    if (llm_check_processor(error) != HEARTH_OK) return NULL;
     struct gguf_context *file = llm_file_open(params->path, error);
     if (file == NULL) return NULL;
     struct loading loading = {.params = params, .file = file};

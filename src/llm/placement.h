@@ -26,4 +26,7 @@ void llm_placement_release(struct llm_placement *placement);
 /* Whether it can take layers: a GPU, or graphics within a processor. */
 bool llm_is_gpu(ggml_backend_dev_t device);
 
+/* Two backends may see one card. */
+bool llm_is_same_card(ggml_backend_dev_t a, ggml_backend_dev_t b);
+
 #endif

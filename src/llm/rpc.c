@@ -8,6 +8,7 @@
 #include "base/little.h"
 #include "base/memory.h"
 #include "llm/backends.h"
+#include "llm/placement.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -192,16 +193,10 @@ static void add(struct devices *devices, ggml_backend_dev_t device)
     devices->v[devices->n] = NULL;
 }
 
-/* Two backends may see one card. */
 static bool has_card(const struct devices *devices, ggml_backend_dev_t device)
 {
-    for (size_t i = 0; i < devices->n; i++) {
-        struct ggml_backend_dev_props of_a, of_b;
-        ggml_backend_dev_get_props(devices->v[i], &of_a);
-        ggml_backend_dev_get_props(device, &of_b);
-        if (of_a.device_id != NULL && of_b.device_id != NULL && strcmp(of_a.device_id, of_b.device_id) == 0)
-            return true;
-    }
+    for (size_t i = 0; i < devices->n; i++)
+        if (llm_is_same_card(devices->v[i], device)) return true;
     return false;
 }
 

@@ -299,6 +299,7 @@ int llm_use_numa(const char *strategy, hearth_error *error)
         return error_at(error, HEARTH_INVALID, "server.numa",
                         "server.numa: unknown strategy '%s': use none, distribute, isolate or numactl", strategy);
     if (i == 0) return HEARTH_OK;
+    if (llm_check_processor(error) != HEARTH_OK) return (int)error->code;
     pthread_mutex_lock(&mutex);
     before = decided;
     if (before == 0) {

@@ -284,7 +284,10 @@ static void prepare(struct pull_request *request)
     const struct pull_web *web = request->web;
     const char *authorities = getenv("SSL_CERT_FILE"); /* as OpenSSL's own programs read it */
     request->ignored = 0;
-    if (authorities != NULL && authorities[0] != '\0') curl_easy_setopt(curl, CURLOPT_CAINFO, authorities);
+    if (authorities != NULL && authorities[0] != '\0') {
+        curl_easy_setopt(curl, CURLOPT_CAINFO, authorities);
+        curl_easy_setopt(curl, CURLOPT_CAPATH, NULL); /* no others */
+    }
     curl_easy_setopt(curl, CURLOPT_URL, request->at.text);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);

@@ -10,7 +10,7 @@ import { smallModel } from './lib/models.js';
 import { freePort } from './lib/peer.js';
 import { rpcServer } from './lib/rpc.js';
 import { run, serve, temporaryFolder } from './lib/server.js';
-import { Talk, saved } from './lib/store.js';
+import { Talk, saved, sayTwice } from './lib/store.js';
 
 const start = (t, arch, rpc, disk, more) => serve({
   t, model: smallModel(arch), set: { 'cache.tiers.disk.path': disk }, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, ...rpc && { rpc }, ...more },
@@ -31,15 +31,9 @@ describe('a model on another machine', () => {
       const disk = temporaryFolder();
       let server = await start(t, arch, remote.endpoint, disk);
       const talk = new Talk();
-      const check = async (words, least) => {
-        const cold = await talk.copy().say(server, words, { cache_prompt: false });
-        const warm = await talk.say(server, words);
-        assert.ok(warm.cached >= least, `${warm.cached} of ${talk.tokens.length}`);
-        assert.equal(warm.text, cold.text);
-      };
-      await check(600, 0);
+      await sayTwice(server, talk, 600, 0);
       const first = talk.copy();
-      await check(40, 600);
+      await sayTwice(server, talk, 40, 600);
       const [, saving] = await counting(remote, () => saved(server));
       await server.stop();
 

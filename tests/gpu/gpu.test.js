@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { smallModel } from '../e2e/lib/models.js';
 import { rpcServer } from '../e2e/lib/rpc.js';
 import { run, serve, temporaryFolder } from '../e2e/lib/server.js';
-import { Talk, saved } from '../e2e/lib/store.js';
+import { Talk, saved, sayTwice } from '../e2e/lib/store.js';
 
 const start = (t, model, disk, more) => serve({
   t, model, set: { 'cache.tiers.disk.path': disk }, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, ...more },
@@ -33,15 +33,9 @@ describe('a model on a GPU', () => {
       const disk = temporaryFolder(), model = smallModel(arch, arch === 'mamba2' ? { heads: undefined, 'kv-heads': undefined, 'head-dim': undefined, ff: undefined } : undefined);
       let server = await start(t, model, disk, { devices: card });
       const talk = new Talk();
-      const check = async (words, least) => {
-        const cold = await talk.copy().say(server, words, { cache_prompt: false });
-        const warm = await talk.say(server, words);
-        assert.ok(warm.cached >= least, `${warm.cached} of ${talk.tokens.length}`);
-        assert.equal(warm.text, cold.text);
-      };
-      await check(first, 0);
+      await sayTwice(server, talk, first, 0);
       const before = talk.copy();
-      await check(40, first);
+      await sayTwice(server, talk, 40, first);
       await saved(server);
       await server.stop();
 
@@ -64,10 +58,7 @@ describe('a model on a GPU', () => {
     const disk = temporaryFolder(), model = smallModel('llama'), talk = new Talk();
     for (const [devices, least] of [[card, 0], ['none', first], [card, first + 40]]) {
       const server = await start(t, model, disk, { devices });
-      const cold = await talk.copy().say(server, talk.tokens.length > 0 ? 40 : first, { cache_prompt: false });
-      const warm = await talk.say(server, talk.tokens.length > 0 ? 40 : first);
-      assert.ok(warm.cached >= least, `${devices}: ${warm.cached}`);
-      assert.equal(warm.text, cold.text);
+      await sayTwice(server, talk, talk.tokens.length > 0 ? 40 : first, least);
       await saved(server);
       await server.stop();
     }

@@ -44,6 +44,14 @@ export class Talk {
   }
 }
 
+// The next turn without the cache, then with it: the reply is the same, and at least so many tokens were cached.
+export async function sayTwice(server, talk, words, least) {
+  const cold = await talk.copy().say(server, words, { cache_prompt: false });
+  const warm = await talk.say(server, words);
+  assert.ok(warm.cached >= least, `${warm.cached} of ${talk.tokens.length}`);
+  assert.equal(warm.text, cold.text);
+}
+
 // ---- What the server says ----
 
 export async function cacheOf(server) {

@@ -125,8 +125,29 @@ static void behind_another_context_the_others_are_tried_again(void **state)
     assert_int_equal(row_times_to_try(&times, 2, 64), 2);
     assert_int_equal(row_times_to_try(&times, 5, 64), 8);
     assert_near(row_times_of(&times, 8), 300, 30);
-    row_times_note(&times, 8, 130);
-    assert_near(row_times_of(&times, 8), 130, 40);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(row_times_to_try(&times, 8, 8), 8);
+        note(&times, 1, 100, 1);
+        note(&times, 8, 130, 1);
+    }
+    assert_near(row_times_of(&times, 8), 130, 15);
+    assert_int_equal(row_times_to_try(&times, 8, 8), 0);
+}
+
+/* Short requests with contexts of two lengths in turn: a count is seen once in each, and now and then in a fast call.
+ */
+static void many_contexts_do_not_make_a_count_cheaper(void **state)
+{
+    (void)state;
+    struct row_times times = {0};
+    note(&times, 1, 100, 3);
+    for (int i = 0; i < 200; i++) {
+        double slower = 1 + i % 2 * 4;
+        row_times_rescale(&times, 1, (int64_t)(100 * slower));
+        note(&times, 8, slower * (i % 10 == 0 ? 110 : 180 + i % 7 * 10), 1);
+        note(&times, 1, 100 * slower, 2);
+        if (i >= 20) assert_near(row_times_of(&times, 8) / row_times_of(&times, 1), 2.05, 0.3);
+    }
 }
 
 /* The first call of a count may be the one that the machine disturbs. */
@@ -168,6 +189,7 @@ int main(void)
         cmocka_unit_test(the_first_call_behind_another_context_gives_the_scale),
         cmocka_unit_test(a_count_that_is_seen_alone_leaves_the_others_as_they_are),
         cmocka_unit_test(behind_another_context_the_others_are_tried_again),
+        cmocka_unit_test(many_contexts_do_not_make_a_count_cheaper),
         cmocka_unit_test(a_time_that_was_seen_once_is_tried_again),
         cmocka_unit_test(what_was_not_seen_for_long_is_tried_again),
     };

@@ -14,7 +14,7 @@ static char folder[] = "/tmp/hearth-backends-XXXXXX";
 
 static void put(const char *file, const char *as)
 {
-    char *from = mem_format("%s/backends/%s", getenv("HEARTH_BUILD"), file), *to = mem_format("%s/%s", folder, as);
+    char *from = mem_format("%s/bin/%s", env("HEARTH_BUILD"), file), *to = mem_format("%s/%s", folder, as);
     assert_int_equal(access(from, R_OK), 0);
     assert_int_equal(symlink(from, to), 0);
     free(from);
@@ -34,7 +34,6 @@ static void write_file(const char *name)
 static void nothing_is_looked_for_where_they_are_part_of_the_program(void **state)
 {
     (void)state;
-    llm_init();
     assert_string_equal(llm_backends(), "");
     assert_non_null(llm_processor());
 }
@@ -42,13 +41,14 @@ static void nothing_is_looked_for_where_they_are_part_of_the_program(void **stat
 static void of_those_for_processors_the_best_is_loaded_and_last(void **state)
 {
     (void)state;
-    put("slow.so", "libggml-cpu-a.so");
-    put("fast.so", "libggml-cpu-b.so");
-    put("foreign.so", "libggml-cpu-z.so"); /* for another processor: it is not even mentioned */
-    put("card.so", "libggml-fake.so");
-    put("old.so", "libggml-old.so");
-    put("card.so", "libggml.so"); /* no backends: llama.cpp's other libraries, and what else may lie there */
-    put("card.so", "libllama.so");
+    put("hearth-backend-slow.so", "libggml-cpu-a.so");
+    put("hearth-backend-fast.so", "libggml-cpu-b.so");
+    put("hearth-backend-foreign.so", "libggml-cpu-z.so"); /* for another processor: it is not even mentioned */
+    put("hearth-backend-card.so", "libggml-fake.so");
+    put("hearth-backend-old.so", "libggml-old.so");
+    put("hearth-backend-card.so",
+        "libggml.so"); /* no backends: llama.cpp's other libraries, and what else may lie there */
+    put("hearth-backend-card.so", "libllama.so");
     write_file("libggml-base.so");
     write_file("libggml-broken.so");
     write_file("libggml-cpu-broken.so");
@@ -91,6 +91,11 @@ static void a_folder_that_is_not_there_has_none(void **state)
 static int set_up(void **state)
 {
     (void)state;
+    llm_init();
+    if (llm_backends()[0] != '\0') {
+        print_error("a portable build has loaded its own: this is a test of the usual one\n");
+        return -1;
+    }
     assert_non_null(mkdtemp(folder));
     return 0;
 }
