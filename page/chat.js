@@ -97,10 +97,10 @@ export class Chat {
     else if (this.editing) this.endEditing();
   }
 
-  async keep(conversation) {
+  async keep(conversation, how) {
     try {
-      const stored = await save(conversation);
-      if (!stored && conversation === this.conversation) this.say('The conversation is not stored: it was deleted, in another tab or with the data of this page.');
+      const stored = await save(conversation, how);
+      if (!stored && (how || conversation === this.conversation)) this.say('The conversation is not stored: it was deleted, in another tab or with the data of this page.');
     } catch (error) {
       this.say(`The conversation is not stored: ${error?.message ?? 'the browser refuses'}.`);
     }

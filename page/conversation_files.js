@@ -1,12 +1,35 @@
 // Conversations in a file. What is imported comes from anywhere: every member is checked, others are dropped, and nothing
 // is imported of a file with a fault.
 
-import { branches, newConversation, newId, samplingNames } from './conversations.js';
+import { branches, newConversation, newId, path, samplingNames } from './conversations.js';
 import { all, saveAll } from './storage.js';
 
 const FORMAT = 1;
 
-export const exportAll = async () => JSON.stringify({ hearth_conversations: FORMAT, conversations: await all() }, null, 1);
+export const conversationsFile = (conversations) => JSON.stringify({ hearth_conversations: FORMAT, conversations }, null, 1);
+export const exportAll = async () => conversationsFile(await all());
+
+// Markdown in which no block of code is left open, as in a reply that was cut off.
+function closed(words) {
+  let fence = null;
+  for (const [, marks] of words.matchAll(/^ {0,3}(`{3,}|~{3,})/gm)) {
+    if (!fence) fence = marks;
+    else if (marks[0] === fence[0] && marks.length >= fence.length) fence = null;
+  }
+  return fence ? `${words}\n${fence}` : words;
+}
+
+// The messages that are shown of a conversation, for people to read.
+export function markdownOf(conversation) {
+  const parts = [`# ${conversation.title}`];
+  if (conversation.system) parts.push('**System**', conversation.system);
+  for (const { role, text: words, model, files } of path(conversation)) {
+    parts.push(role === 'user' ? '**You**' : `**${model ?? 'Model'}**`);
+    if (files?.length) parts.push(files.map(({ name, kind }) => `_${name ?? kind}_`).join(', '));
+    parts.push(closed(words));
+  }
+  return `${parts.join('\n\n')}\n`;
+}
 
 // ---- Checks: each returns what is taken of a value, or throws what is wrong, and where ----
 
@@ -48,7 +71,7 @@ const file = object({ kind: oneOf('image', 'audio'), name: optional(text), forma
 const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), model: optional(text), at: optional(time), files: optional(list(file)),
   calls: optional(list(object({ name: text, arguments: text }))), error: optional(object({ message: text, status: numberOrNothing, code: optional(text) })), figures: optional(figures) });
 
-const conversation = object({ title: text, system: optional(text), sampling: optional(sampling), reasoning: optional(flag), leaf: nullable(text) });
+const conversation = object({ title: text, named: optional(flag), pinned: optional(flag), about: optional(time), used: optional(time), system: optional(text), sampling: optional(sampling), reasoning: optional(flag), leaf: nullable(text) });
 
 // ---- The tree ----
 

@@ -8,6 +8,9 @@ export const newConversation = () => ({ id: newId(), title: 'New conversation', 
 // Of a conversation's `sampling`: fields of the request, each a number; what is not there is the model's own.
 export const samplingNames = ['temperature', 'top_p', 'top_k', 'min_p', 'repeat_penalty', 'presence_penalty', 'frequency_penalty', 'seed', 'max_tokens'];
 
+// A conversation that is `named` keeps its title whatever is written in it; one that is `pinned` stands above the others.
+// `about` is when somebody said so, `used` when something was last written in it, where that was before it was last saved.
+
 // A conversation's `reasoning`: whether the model is to reason, where its template leaves a choice; undefined: as it does
 // by itself.
 
@@ -19,7 +22,7 @@ export function add(conversation, parent, message) {
   const added = { id: newId(), parent, ...message };
   conversation.messages[added.id] = added;
   conversation.leaf = added.id;
-  if (message.role === 'user' && parent === null && message.text) conversation.title = message.text.replace(/\s+/g, ' ').slice(0, 60);
+  if (message.role === 'user' && parent === null && message.text && !conversation.named) conversation.title = message.text.replace(/\s+/g, ' ').slice(0, 60);
   return added;
 }
 

@@ -1,34 +1,28 @@
-// Wires the page: the list of conversations, the views, settings and the API key.
+// Wires the page: what is shown, the views, settings, keys of the keyboard and the API key.
 
 import { adviceFor, getKey, setKey } from './api.js';
 import { Chat } from './chat.js';
-import { exportAll, importAll } from './conversation_files.js';
 import { isEmpty, newConversation, samplingNames } from './conversations.js';
 import { el, find } from './dom.js';
 import { drafts } from './drafts.js';
 import { Live } from './live.js';
 import { Models } from './models.js';
-import { morph } from './morph.js';
-import { isLasting, load, remove, titles } from './storage.js';
+import { presets } from './presets.js';
+import { Sidebar } from './sidebar.js';
+import { isLasting, load, titles } from './storage.js';
 
 const models = new Models(() => chat.measure());
 const live = new Live(askForKey);
-const chat = new Chat(models, drawList, askForKey);
+const chat = new Chat(models, () => sidebar.draw(), askForKey);
+const sidebar = new Sidebar(chat, { show: showStored, showLatest, tell });
 
 // ---- Conversations ----
 
-async function drawList() {
-  let stored;
-  try { stored = await titles(); } catch { return; } // the list stays as it is
-  const shown = chat.conversation && !stored.some(({ id }) => id === chat.conversation.id) ? [chat.conversation, ...stored] : stored;
-  morph(find('conversations'), shown.map(({ id, title }) => el('li', { 'data-key': id },
-    el('button', { class: 'quiet title', 'data-does': 'show', 'aria-current': id === chat.conversation?.id ? 'true' : null }, title),
-    el('button', { class: 'quiet', 'data-does': 'drop', 'aria-label': `Delete ${title}`, title: 'Delete' }, '×'))));
-}
+const begun = () => ({ ...newConversation(), ...presets.ofNew() });
 
 function show(conversation) {
   chat.show(conversation);
-  drawList();
+  sidebar.draw();
   view('chat');
   toggleMenu(false);
 }
@@ -55,62 +49,20 @@ async function showLatest() {
     latest = undefined;
     unread = `The stored conversations cannot be read: ${why(error)}.`;
   }
-  if (!latest) show(newConversation());
+  if (!latest) show(begun());
   if (unread) chat.say(unread);
 }
 
 async function showStored(id) {
   try {
-    if (id !== chat.conversation.id) show(chat.replying(id) ?? await load(id) ?? newConversation());
+    if (id !== chat.conversation.id) show(chat.replying(id) ?? await load(id) ?? begun());
     else toggleMenu(false);
   } catch (error) {
     tell(`The conversation cannot be read: ${why(error)}.`);
   }
 }
 
-async function drop(id, title) {
-  if (!window.confirm(`Delete “${title}”?`)) return;
-  const rows = [...find('conversations').children];
-  const at = rows.findIndex((row) => row.dataset.key === id);
-  chat.forget(id);
-  try {
-    await remove(id);
-  } catch (error) {
-    tell(`The conversation is not deleted: ${why(error)}.`);
-    return;
-  }
-  if (chat.conversation.id === id) await showLatest();
-  await drawList();
-  (find('conversations').children[Math.min(at, rows.length - 2)]?.lastChild ?? find('new-conversation')).focus();
-}
-
-find('conversations').addEventListener('click', ({ target }) => {
-  const { key } = target.closest('li')?.dataset ?? {};
-  if (target.dataset.does === 'show') showStored(key);
-  if (target.dataset.does === 'drop') drop(key, target.previousSibling.textContent);
-});
-find('new-conversation').addEventListener('click', () => show(newConversation()));
-find('export').addEventListener('click', async () => {
-  try {
-    const link = el('a', { href: URL.createObjectURL(new Blob([await exportAll()], { type: 'application/json' })), download: 'hearth-conversations.json' });
-    link.click();
-    URL.revokeObjectURL(link.href);
-  } catch (error) {
-    tell(`Nothing was exported: ${why(error)}.`);
-  }
-});
-find('import').addEventListener('click', () => find('import-file').click());
-find('import-file').addEventListener('change', async ({ target }) => {
-  const [file] = target.files;
-  try {
-    const n = await importAll(await file.text());
-    tell(n === 1 ? 'One conversation was imported.' : `${n} conversations were imported.`);
-  } catch (error) {
-    tell(why(error));
-  }
-  target.value = '';
-  drawList();
-});
+find('new-conversation').addEventListener('click', () => { sidebar.endSearch(); show(begun()); });
 
 // ---- Views ----
 
@@ -132,23 +84,77 @@ find('show-live').addEventListener('click', () => view('live'));
 
 // ---- Settings ----
 
+// A number that the server would not take leaves the one before.
+function settingsShown(before) {
+  const values = samplingNames.map((name) => [name, find(name).validity.valid ? find(name).value : before[name] ?? '']);
+  const sampling = Object.fromEntries(values.filter(([, value]) => value !== '').map(([name, value]) => [name, Number(value)]));
+  return { system: find('system').value.trim(), sampling, reasoning: { on: true, off: false }[find('reasoning').value] };
+}
+
+function showSettings({ system, sampling, reasoning }) {
+  find('system').value = system;
+  for (const name of samplingNames) find(name).value = sampling[name] ?? '';
+  find('reasoning').value = { true: 'on', false: 'off' }[reasoning] ?? '';
+}
+
+function listPresets(chosen = '') {
+  find('preset').replaceChildren(...['', ...presets.names()].map((name) => el('option', { value: name }, name || 'none')));
+  find('preset').value = chosen;
+  find('preset-remove').disabled = chosen === '';
+  find('settings-note').textContent = 'They belong to this conversation.';
+}
+
+const noteOf = (kept, text) => { find('settings-note').textContent = kept ? text : 'The browser keeps nothing here, or has no room.'; };
+
 find('show-settings').addEventListener('click', () => {
-  find('system').value = chat.conversation.system;
-  for (const name of samplingNames) find(name).value = chat.conversation.sampling[name] ?? '';
-  find('reasoning').value = { true: 'on', false: 'off' }[chat.conversation.reasoning] ?? '';
+  showSettings(chat.conversation);
+  listPresets();
   find('settings').showModal();
 });
-// Escape closes the dialog whatever is in its fields: a number that the server would not take leaves the one before.
+find('preset').addEventListener('change', ({ target }) => {
+  showSettings((target.value && presets.get(target.value)) || chat.conversation); // which has those of before until this is closed
+  find('preset-remove').disabled = !target.value;
+});
+const settingsAreRight = () => find('settings').querySelector('form').reportValidity();
+
+find('preset-save').addEventListener('click', () => {
+  if (!settingsAreRight()) return;
+  const name = window.prompt('Name of the preset', find('preset').value)?.trim().slice(0, 60);
+  if (!name || (presets.get(name) && name !== find('preset').value && !window.confirm(`Replace the preset “${name}”?`))) return;
+  const kept = presets.set(name, settingsShown(chat.conversation.sampling));
+  listPresets(kept ? name : '');
+  noteOf(kept, `Kept as “${name}”.`);
+});
+find('preset-remove').addEventListener('click', () => {
+  const name = find('preset').value;
+  if (!window.confirm(`Remove the preset “${name}”?`)) return;
+  const kept = presets.remove(name);
+  listPresets();
+  noteOf(kept, `“${name}” is removed.`);
+});
+find('preset-of-new').addEventListener('click', () => settingsAreRight() && noteOf(presets.setOfNew(settingsShown(chat.conversation.sampling)), 'New conversations begin with these.'));
+// Escape closes the dialog whatever is in its fields.
 find('settings').addEventListener('close', () => {
-  const { sampling: before } = chat.conversation;
   const wrong = samplingNames.filter((name) => !find(name).validity.valid);
-  const values = samplingNames.map((name) => [name, wrong.includes(name) ? before[name] : find(name).value === '' ? undefined : Number(find(name).value)]);
-  chat.conversation.system = find('system').value.trim();
-  chat.conversation.sampling = Object.fromEntries(values.filter(([, value]) => value !== undefined));
+  Object.assign(chat.conversation, settingsShown(chat.conversation.sampling));
   if (wrong.length > 0) tell(wrong.map((name) => `${find(name).labels[0].firstChild.textContent.trim()} is as it was: ${find(name).validationMessage}`).join(' '));
-  chat.conversation.reasoning = { on: true, off: false }[find('reasoning').value];
   if (!isEmpty(chat.conversation)) chat.keep(chat.conversation);
 });
+
+// ---- The keyboard ----
+
+const isField = (element) => element.matches?.('input:not([type="checkbox"]), textarea, select');
+document.addEventListener('keydown', (event) => {
+  if (event.isComposing || event.repeat || event.altKey || !event.key || document.querySelector('dialog[open]')) return;
+  const command = /Mac/.test(navigator.platform) ? event.metaKey : event.ctrlKey, letter = event.key.toLowerCase();
+  const does = command && event.shiftKey && letter === 'o' ? () => find('new-conversation').click()
+    : command && !event.shiftKey && letter === 'k' ? () => { toggleMenu(true); find('search').focus(); }
+      : event.key === '?' && !isField(event.target) ? () => find('keys').showModal() : null;
+  if (!does) return;
+  event.preventDefault();
+  does();
+});
+find('show-keys').addEventListener('click', () => find('keys').showModal());
 
 // ---- The API key ----
 

@@ -8,8 +8,9 @@ const NAME = 'hearth';
 const VERSION = 2; // 1 had no titles
 const CONVERSATIONS = 'conversations';
 const TITLES = 'titles';
+const AT_ONCE = 8; // conversations that are read at once while all of them are
 
-const titleOf = ({ id, title, changed }) => ({ id, title, changed });
+const titleOf = ({ id, title, changed, used, pinned }) => ({ id, title, changed, used, pinned });
 
 // ---- IndexedDB ----
 
@@ -42,6 +43,8 @@ async function openDatabase() {
     titles: () => promised(begin(TITLES).objectStore(TITLES).getAll()),
     load: (id) => promised(begin(CONVERSATIONS).objectStore(CONVERSATIONS).get(id)),
     all: () => promised(begin(CONVERSATIONS).objectStore(CONVERSATIONS).getAll()),
+    // The next ones behind an id: few, since nothing is saved while they are read.
+    some: (after) => promised(begin(CONVERSATIONS).objectStore(CONVERSATIONS).getAll(after === undefined ? null : IDBKeyRange.lowerBound(after, true), AT_ONCE)),
     // All of them or none, but for those that were deleted: their ids.
     write: (list) => new Promise((resolve, reject) => {
       const left = [];
@@ -75,6 +78,7 @@ function openMemory() {
     titles: async () => [...kept.values()].map(titleOf),
     load: async (id) => kept.get(id),
     all: async () => [...kept.values()],
+    some: async (after) => [...kept.values()].filter(({ id }) => after === undefined || id > after).sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, AT_ONCE),
     write: async (list) => {
       const left = list.filter(({ id }) => wasDeleted(id, kept.get(id)));
       for (const one of list) if (!left.includes(one)) kept.set(one.id, structuredClone(one));
@@ -114,6 +118,9 @@ const note = (id, changed, theirs = known.get(id)?.theirs ?? new Set()) => known
 const wasDeleted = (id, stored) => !stored && known.has(id);
 const isOurs = (id, stored) => !stored || known.get(id)?.changed === stored.changed;
 
+// What people say about a conversation, and when they said it last (`about`): of two tabs the later one holds.
+const ABOUT = ['title', 'named', 'pinned', 'about'];
+
 // Another tab has saved the conversation since: its messages are as it says.
 function takeOver(conversation, stored) {
   const theirs = known.get(conversation.id)?.theirs ?? new Set();
@@ -125,6 +132,7 @@ function takeOver(conversation, stored) {
     theirs.add(id);
   }
   leaveOut(conversation, stored);
+  if ((stored.about ?? 0) > (conversation.about ?? 0)) for (const name of ABOUT) conversation[name] = stored[name];
   note(conversation.id, stored.changed, theirs);
 }
 
@@ -155,8 +163,11 @@ function endReplies(conversation) {
 // Whether conversations outlive the tab.
 export const isLasting = async () => { await opened.catch(() => {}); return lasting; };
 
-// {id, title, changed} of all, the latest first.
-export const titles = async () => (await using((stores) => stores.titles())).sort((a, b) => b.changed - a.changed);
+// Naming one does not make it the latest.
+const usedAt = ({ used, changed }) => used ?? changed;
+
+// {id, title, changed, used, pinned} of all, the latest first.
+export const titles = async () => (await using((stores) => stores.titles())).sort((a, b) => usedAt(b) - usedAt(a));
 
 export async function load(id) {
   const conversation = await using((stores) => stores.load(id));
@@ -166,17 +177,31 @@ export async function load(id) {
   return conversation;
 }
 
-export const all = async () => (await using((stores) => stores.all())).sort((a, b) => b.changed - a.changed);
+export const all = async () => (await using((stores) => stores.all())).sort((a, b) => usedAt(b) - usedAt(a));
 
-export async function saveAll(conversations) {
+// Gives one after the other, until `take` returns false.
+export async function eachConversation(take) {
+  for (let some = await using((stores) => stores.some()); some.length > 0; some = await using((stores) => stores.some(some.at(-1).id))) {
+    if (!some.every(take)) return;
+  }
+}
+
+// `named`: they were only named or pinned, and are no later than before.
+export async function saveAll(conversations, { named = false } = {}) {
   const now = Date.now();
-  const left = await using((stores) => stores.write(conversations.map((one) => ({ ...one, changed: now }))));
+  for (const one of conversations) {
+    if (named) one.used ??= known.get(one.id)?.changed ?? one.changed;
+    else delete one.used;
+  }
+  const written = conversations.map((one) => ({ ...one, changed: now }));
+  const left = await using((stores) => stores.write(written));
+  conversations.forEach((one, i) => { for (const name of ABOUT) if (written[i][name] !== undefined) one[name] = written[i][name]; }); // another tab may know better
   for (const { id } of conversations) if (!left.includes(id)) note(id, now);
   return left;
 }
 
 // Whether it is stored: not if it was deleted.
-export const save = async (conversation) => (await saveAll([conversation])).length === 0;
+export const save = async (conversation, how) => (await saveAll([conversation], how)).length === 0;
 
 export async function remove(id) {
   note(id, 0);

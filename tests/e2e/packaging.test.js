@@ -38,7 +38,7 @@ describe('the Homebrew formula', () => {
       'libgif-dev': 'giflib', 'libsndfile1-dev': 'libsndfile', 'libsamplerate0-dev': 'libsamplerate', 'libhiredis-dev': 'hiredis',
       'libzmq3-dev': 'zeromq', 'libmp3lame-dev': null,
     };
-    const script = read('scripts/packages.sh').replace(/^if \[ "\$\{1:-\}" = test \][^]*?^elif/m, 'elif'); // without those of tests
+    const script = read('scripts/packages.sh').replace(/^if \[ "\$\{1:-\}" = test \][^]*?^elif ! /m, 'elif ! '); // without those of tests and of lavapipe
     const programs = [...script.matchAll(/programs\+?='([^']*)'/g)].flatMap(([, list]) => list.trim().split(/\s+/).map((entry) => entry.split(':')[0]));
     const libraries = [...script.matchAll(/libraries\+?='([^']*)'/g)].flatMap(([, list]) => list.trim().split(/\s+/));
     const installed = [...programs, ...libraries];

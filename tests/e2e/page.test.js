@@ -416,6 +416,7 @@ describe('in a browser', () => {
       await page.locator('#settings[open]').waitFor();
       await sound('settings');
       await page.keyboard.type('Be brief.');
+      assert.equal(await page.inputValue('#system'), 'Be brief.');
       await press('Done');
       await page.waitForFunction(() => !document.getElementById('settings').open);
       assert.equal(await focused(), 'Settings');

@@ -118,7 +118,7 @@ test('what is half written is there after a reload, and in its conversation alon
   await page.click('#new-conversation');
   assert.equal(await field(), '');
   await page.locator('#conversations .title').getByText('Hello.').click();
-  assert.equal(await field(), 'For this one');
+  await page.waitForFunction(() => document.querySelector('#composer-text').value === 'For this one');
   // Another tab writes in another conversation, and takes nothing of this away.
   const other = await openPage(t, null, server.url, { context: page.context() });
   await page.fill('#composer-text', 'For this one, and more');
@@ -239,7 +239,7 @@ test('a reply that broke off with an error can be continued, and one that others
   await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(file)) });
   await page.locator('#conversations .title').getByText('Broken').click();
   const more = page.getByRole('button', { name: 'Continue this reply' });
-  assert.equal(await more.count(), 2);
+  await until('both can be continued', async () => await more.count() === 2);
   await more.last().click();
   await page.waitForFunction(() => document.querySelector('#stop').hidden && [...document.querySelectorAll('.message.assistant .markdown')].at(-1).textContent.length > 6);
   assert.equal(await page.locator('.error').count(), 0);
