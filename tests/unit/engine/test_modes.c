@@ -182,7 +182,6 @@ static void fill_slots(struct rig *rig, int32_t first, struct watch *w)
     hearth_slot slots[SLOTS];
     *w = (struct watch){.rig = rig, .clients = clients};
     for (int i = 0; i < SLOTS; i++) client_init(&clients[i], first + 20 * i, 30, REPLY);
-    fake_llm_reset(&rig->clock);
     fake_llm.on_call = compare_slots_and_rows;
     fake_llm.ud = w;
     fake_llm.held = true;
