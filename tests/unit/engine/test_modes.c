@@ -189,6 +189,7 @@ static void fill_slots(struct rig *rig, int32_t first, struct watch *w)
     fake_llm_step(1000000);
     for (int i = 0; i < SLOTS; i++) client_await_end(&clients[i]);
     await_idle(rig, slots, SLOTS);
+    fake_llm_step(-1000000); /* the next ones wait for each other, too */
     fake_llm.on_call = NULL;
     for (int i = 0; i < SLOTS; i++) assert_true(client_got_right_reply(&clients[i]));
     for (int i = 0; i < SLOTS; i++) client_release(&clients[i]);
