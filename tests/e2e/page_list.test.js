@@ -22,7 +22,10 @@ async function withConversations(t, server, options) {
   const page = await openPage(t, await browser(t), server.url, options);
   await page.evaluate(async (list) => {
     const { save } = await import('/page/storage.js');
-    for (const one of list) { await save(one); await new Promise((resolve) => { setTimeout(resolve, 3); }); }
+    for (const one of list) {
+      await save(one);
+      for (const saved = Date.now(); Date.now() === saved;) await Promise.resolve(); // the next one is later
+    }
   }, three);
   await page.reload();
   await page.waitForFunction(() => document.querySelectorAll('#conversations li').length === 3);
@@ -62,7 +65,11 @@ test('a search finds titles and messages, in any case of letters', async (t) => 
   // What was found for other words is not found for these; a new conversation ends the search.
   await page.evaluate(async () => {
     const field = document.querySelector('#search');
-    for (const words of ['floats', 'dough']) { field.value = words; field.dispatchEvent(new Event('input')); await new Promise((resolve) => { setTimeout(resolve, 155); }); }
+    for (const words of ['floats', 'dough']) {
+      field.value = words;
+      field.dispatchEvent(new Event('input'));
+      while (words === 'floats' && document.querySelector('#found').textContent === '') await new Promise(requestAnimationFrame); // until it is searched for
+    }
   });
   await shows(page, 'Bread');
   await found(page, '1 found');
