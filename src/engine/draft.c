@@ -11,8 +11,8 @@
 #define INDEXED_A_TICK 8192 /* tokens of a sequence that are indexed in a tick */
 #define LONG_MATCH     12   /* a guess from so long a match goes farther than what a grammar leaves no choice in */
 #define OTHERS         8    /* other sequences that a guess looks into */
-#define LITTLE_MORE    1.5
-#define GAPS_ALONE     4 /* of a stream, that the call of a reply alone may take */
+#define OWED_PAYS      1.1  /* times as many tokens, or calls stay short of what they would owe */
+#define GAPS_ALONE     4    /* of a stream, that the call of a reply alone may take */
 #define FADES          (1 - 1.0 / 4096)
 #define TRIED_EVERY    4   /* ticks between trials of row counts whose time is not known */
 #define TRIED_CHANCE   0.5 /* that a row of a trial must have */
@@ -167,6 +167,12 @@ struct candidate {
     double tokens; /* that the reply gets on average */
 };
 
+/* Whether one reply is all there is to compute, where the tick has so many. */
+static bool is_alone(const struct engine *engine, size_t replies)
+{
+    return replies == 1 && metric_get(&engine->stats->slots_busy) == 1;
+}
+
 static double next_chance(const struct engine *engine, const struct draft *draft, const struct candidate *candidate)
 {
     if (candidate->n >= candidate->most) return 0;
@@ -221,12 +227,6 @@ static double add_row(struct engine *engine, struct choice *choice, double least
     return gain;
 }
 
-/* Whether one reply is all there is to compute. */
-static bool is_alone(const struct engine *engine, const struct choice *choice)
-{
-    return choice->n == 1 && metric_get(&engine->stats->slots_busy) == 1;
-}
-
 /* Nanoseconds that the tokens of the reply that gets fewest would take without drafts. */
 static double as_without(const struct choice *choice, double plain)
 {
@@ -236,17 +236,26 @@ static double as_without(const struct choice *choice, double plain)
     return fewest * plain;
 }
 
-/* The longest that the call may take, of what it takes without drafts and as_without(). It takes not much longer than
- * the latter, and keeps to the turn's part of a stream's gap. Where a call takes longer than that anyway, it does so by
- * not much, and only for replies that all get more tokens. Where one reply is all there is to compute, only a request
- * that comes meanwhile waits for it, and it may take some such gaps. */
+/* The longest that the call may take, of what it takes without drafts and as_without(): the turn's part of a stream's
+ * gap. Where a call takes longer than that anyway, it does so by not much, and only for replies that all get more
+ * tokens. Where one reply is all there is to compute, only a request that comes meanwhile waits for it, and it may take
+ * some such gaps. While others are owed time, none waits longer than without. */
 static double longest_call(const struct engine *engine, const struct choice *choice, const struct adapter_turn *turn,
                            double plain, double without)
 {
-    double most = is_alone(engine, choice) ? turn->ns * GAPS_ALONE : turn->ns;
+    if (is_alone(engine, choice->n)) return turn->ns * GAPS_ALONE;
     double least = without < plain * LITTLE_MORE ? without : plain * LITTLE_MORE;
-    if (most < least) most = least;
-    return most < without * LITTLE_MORE ? most : without * LITTLE_MORE;
+    double most = turn->ns > least ? turn->ns : least;
+    return engine->drafting.owed_ns > 0 && most > without ? without : most;
+}
+
+/* Calls without drafts that follow one that took so long, until the reply that got fewest tokens has had its time back.
+ * See draft_account.c. */
+static double calls_owed(const struct engine *engine, const struct choice *choice, double took, double plain,
+                         double without)
+{
+    double owed = took - without * LITTLE_MORE;
+    return owed <= 0 || is_alone(engine, choice->n) ? 0 : owed / (plain * (LITTLE_MORE - 1));
 }
 
 /* How long a call of so many rows may take, and how much of that the copies of states take. */
@@ -284,15 +293,15 @@ static double marks_ns(const struct engine *engine, const struct choice *choice,
     return ns;
 }
 
-/* The number of drafted rows with the most tokens a second. A number that was never seen is taken if the credit bears
- * the longest time that it can take. */
+/* The number of drafted rows with the most tokens a second, with the calls that it owes the others. A number that was
+ * never seen is taken if the credit bears the longest time that it can take. */
 static int32_t choose_rows(struct engine *engine, struct choice *choice, const struct adapter_turn *turn, int32_t most)
 {
     const struct row_times *times = &engine->drafting.row_times;
     int32_t replies = (int32_t)choice->n + choice->n_again, best = 0;
     double plain = row_times_of(times, replies);
     if (plain <= 0) return 0; /* a tick without drafts comes first */
-    double tokens = (double)choice->n, rate = tokens / plain;
+    double tokens = (double)choice->n, rate = tokens / plain, least = rate;
     struct bounds bounds[ROW_TIMES + 1];
     int32_t likely = 0;
     while (has_room(choice, most)) {
@@ -301,15 +310,19 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         if (gain == 0) break;
         if (gain >= TRIED_CHANCE * (choice->even ? (double)choice->n : 1)) likely = rows;
         tokens += gain;
-        double marks = marks_ns(engine, choice, plain), took = row_times_of(times, rows) + marks, with = tokens / took;
+        double marks = marks_ns(engine, choice, plain), took = row_times_of(times, rows) + marks;
         double without = as_without(choice, plain), longest = longest_call(engine, choice, turn, plain, without);
+        double owed = calls_owed(engine, choice, took, plain, without);
+        double with = (tokens + owed * (double)choice->n) / (took + owed * plain);
         double most_ns = row_times_most(times, rows) + marks;
-        bool is_bold = !is_alone(engine, choice) && most_ns > turn->ns && most_ns > without * LITTLE_MORE;
+        bool is_bold = !is_alone(engine, choice->n) && most_ns > turn->ns && most_ns > without * LITTLE_MORE;
         bounds[rows] = (struct bounds){longest, marks, is_bold};
         double loss = most_ns - plain * tokens / (double)choice->n;
         took += (double)engine->drafting.own_ns; /* it is spent, but the streams wait for it */
         if (took > longest || is_bold || with <= rate || loss > engine->drafting.credit_ns) continue;
+        if (owed > 0 && with <= least * OWED_PAYS) continue;
         rate = with;
+        if (owed == 0) least = rate;
         best = choice->n_rows;
     }
     if (likely <= replies + best || choice->even) return best;
@@ -430,8 +443,7 @@ static void guess_with_model(struct engine *engine, struct candidate *candidates
     double plain = row_times_of(&drafting->row_times, (int32_t)n);
     /* One more token of a reply saves its part of the call, without its row. */
     double worth = plain / (double)n - row_times_least(&drafting->row_times, (int32_t)n);
-    bool alone = n == 1 && metric_get(&engine->stats->slots_busy) == 1;
-    double longest = alone ? turn->ns * GAPS_ALONE : turn->ns; /* as longest_call() has it */
+    double longest = is_alone(engine, n) ? turn->ns * GAPS_ALONE : turn->ns; /* as longest_call() has it */
     int32_t rows = rows_of_call(engine);
     struct draft_ask *asks = mem_alloc((n + 1) * sizeof *asks);
     struct asked *asked = mem_alloc((n + 1) * sizeof *asked);

@@ -20,6 +20,9 @@ struct slot;
 
 #define DRAFT_PAST 8192 /* tokens of an earlier reply */
 
+/* A reply may take so many times as long as without drafts, because of those of others: on average. */
+#define LITTLE_MORE 1.5
+
 /* A source that is not the engine's own: writes up to `max` tokens that may follow these, and returns how many. For
  * tests.
  */
@@ -76,6 +79,8 @@ struct drafting {
     bool model_lacks;          /* a stream lacked tokens when it was last asked, and is to get them */
     int64_t own_ns;            /* nanoseconds of this tick beside its decode calls: of the draft model, and of copies */
     int32_t accepted;          /* drafted tokens of this tick that were sampled */
+    int32_t fewest;            /* tokens of this tick that a reply got at least */
+    double owed_ns;            /* what a reply has waited for drafts of others beyond LITTLE_MORE, and is to have back */
     double credit_ns;          /* what drafts may still lose; below 0 there are none */
     bool has_credit;           /* it was given to begin with */
     double disturbed;          /* what ticks without drafts take on average, of what they usually take */
@@ -105,7 +110,7 @@ uint64_t draft_owner(const struct engine *engine, const struct slot *slot);
  * hidden row. */
 void draft_keep_row(struct engine *engine, const struct slot *slot, int32_t batch_index);
 
-/* Of so many tokens that were computed as drafts so many were sampled. */
+/* The slot has sampled a token, and so many before it of those that were computed as drafts. */
 void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int32_t accepted);
 
 /* The call was made with less of the drafts than was planned; `failed`: since it could not be computed with them. */

@@ -62,7 +62,9 @@ void draft_keep_row(struct engine *engine, const struct slot *slot, int32_t batc
 void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int32_t accepted)
 {
     struct draft *draft = &slot->run->draft;
-    engine->drafting.accepted += accepted;
+    struct drafting *drafting = &engine->drafting;
+    drafting->accepted += accepted;
+    if (accepted + 1 < drafting->fewest) drafting->fewest = accepted + 1;
     draft->n_drafted += drafted;
     draft->n_accepted += accepted;
     metric_add(&engine->stats->drafted_tokens[draft->source], drafted);
@@ -86,6 +88,15 @@ static void note_disturbances(struct drafting *drafting, double part)
     drafting->disturbed += (part - drafting->disturbed) / KEPT;
 }
 
+/* A reply that got fewer tokens than others has waited for their drafts. The time beyond LITTLE_MORE is owed to it,
+ * and paid back by calls in which it waits less. Meanwhile none takes longer than the tokens of each reply would
+ * without drafts. */
+static void note_waiting(struct drafting *drafting, double took, double plain)
+{
+    drafting->owed_ns += took - LITTLE_MORE * plain * drafting->fewest;
+    if (drafting->owed_ns < 0) drafting->owed_ns = 0;
+}
+
 /* The tick computed replies alone, and all that was planned: compares what it took with what its tokens would have
  * taken without drafts. */
 static void keep_account(struct engine *engine)
@@ -95,6 +106,7 @@ static void keep_account(struct engine *engine)
     double plain = row_times_of(&drafting->row_times, replies), tokens = replies + drafting->accepted;
     double took = (double)(engine->computed.ns + drafting->own_ns);
     if (plain <= 0) return;
+    note_waiting(drafting, took, plain);
     if (engine->plan.n_drafted > 0 || drafting->own_ns > 0) {
         double loss = took - plain * drafting->disturbed * tokens / replies;
         drafting->credit_ns -= loss > WORST_TICK * plain ? WORST_TICK * plain : loss;

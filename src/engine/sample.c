@@ -128,5 +128,6 @@ void sample_one(struct engine *engine, struct slot *slot, int32_t batch_index)
 {
     slot->run->ending = sample(engine, slot, batch_index);
     if (slot->run->ending.how == GOES_ON) draft_note(engine, slot, 0, slot->seq->tokens.v[slot->seq->tokens.len - 1]);
+    draft_count(engine, slot, 0, 0);
     slot->run->draft.n = 0;
 }

@@ -104,6 +104,7 @@ static int32_t make_plan(struct engine *engine)
     int32_t generating = 0, prompts = 0; /* under all sets of adapters */
     engine->drafting.own_ns = 0;
     engine->drafting.accepted = 0;
+    engine->drafting.fewest = INT32_MAX;
     find_needs(engine);
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct plan_need need = engine->needs[i];

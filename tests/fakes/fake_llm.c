@@ -244,6 +244,7 @@ static void note_call(struct llm_context *c, const struct llm_batch_token *token
             top = (int32_t)c->owners.len + (n_tokens > free ? n_tokens - free : 0);
     for (int32_t i = 0; i < n_tokens; i++) masked += top - (tokens[i].pos + 1);
     fake_clock_advance(fake_llm.clock, switching + fake_llm.call_ns + n_tokens * fake_llm.token_ns +
+                                           (n_tokens < 8 ? n_tokens : 8) * fake_llm.few_ns +
                                            c->threads * fake_llm.thread_ns + (int64_t)(masked * fake_llm.masked_ns));
 }
 
