@@ -32,16 +32,17 @@ async function failure(response) {
   const text = await response.text().catch(() => '');
   let error = {};
   try { error = JSON.parse(text).error ?? {}; } catch { /* no JSON: its text is the message */ }
+  if (typeof error === 'string') error = { message: error }; // as Ollama's routes have it
   return new ApiError(response.status, error.message ?? (text.slice(0, 300) || response.statusText), error.code);
 }
 
-async function request(path, { body, signal } = {}) {
+async function request(path, { body, signal, method = body ? 'POST' : 'GET' } = {}) {
   const headers = {};
   if (getKey()) headers.authorization = `Bearer ${getKey()}`;
   if (body) headers['content-type'] = 'application/json';
   let response;
   try {
-    response = await fetch(path, { method: body ? 'POST' : 'GET', headers, signal, cache: 'no-store', body: body && JSON.stringify(body) });
+    response = await fetch(path, { method, headers, signal, cache: 'no-store', body: body && JSON.stringify(body) });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new ApiError(0, 'The server does not answer.');
@@ -78,6 +79,27 @@ export async function* chat(body, signal) {
     body: { ...body, stream: true, return_progress: true, timings_per_token: true, stream_options: { include_usage: true } }, signal,
   }));
 }
+
+// Lines of JSON that tell how far it is, until the model is there.
+export async function* pull(model, signal) {
+  const response = await request('/api/pull', { body: { model }, signal });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = '';;) {
+    const { value, done } = await reader.read();
+    if (done) throw new ApiError(0, 'The server ended before the model was there.');
+    const lines = (rest + value).split('\n');
+    rest = lines.pop();
+    for (const line of lines.filter(Boolean).map((text) => JSON.parse(text))) {
+      if (line.error) throw new ApiError(500, line.error);
+      yield line;
+      if (line.status === 'success') return;
+    }
+  }
+}
+
+// 'load' or 'unload'. Needs the grant admin, as the next.
+export const orderModel = (order, model) => getJson(`/models/${order}`, { body: { model } });
+export const removeModel = (model) => request('/api/delete', { body: { model }, method: 'DELETE' });
 
 // What /slots and /cache say, and what models have done, whenever it changes: {slots, cache, models}.
 export async function* watch(signal) {

@@ -1,10 +1,15 @@
-// Images and sounds that go with the next message: chosen, pasted or dropped. They are there at once, and read meanwhile.
+// Files that go with the next message: chosen, pasted or dropped. They are there at once, and read meanwhile. Images and
+// sounds are for models that take them, texts (text_files.js) for all.
 
 import { el, find } from './dom.js';
+import { readText } from './text_files.js';
 
 const formats = { 'audio/wav': 'wav', 'audio/x-wav': 'wav', 'audio/wave': 'wav', 'audio/vnd.wave': 'wav', 'audio/mpeg': 'mp3', 'audio/mp3': 'mp3', 'audio/flac': 'flac', 'audio/x-flac': 'flac' };
 
 const pictures = ['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/bmp'];
+
+// What a file is to the model. A drawing in SVG is text.
+const kindOf = ({ type }) => { const kind = type.split('/')[0]; return ['image', 'audio', 'video'].includes(kind) && type !== 'image/svg+xml' ? kind : 'text'; };
 
 const read = (file) => new Promise((resolve, reject) => {
   const reader = new FileReader();
@@ -14,26 +19,36 @@ const read = (file) => new Promise((resolve, reject) => {
 });
 
 export class Attachments {
-  // `takes` tells which kinds the model takes: a set of 'image', 'audio'; `say` shows a notice.
-  constructor(takes, say) {
+  // `takes` tells which kinds the model takes: a set of 'image', 'audio'; `say` shows a notice; `changed` is called when
+  // there are others, or one was read.
+  constructor(takes, say, changed) {
     this.takes = takes;
     this.say = say;
+    this.changed = changed;
     this.files = []; // data null: it is being read, and `ready` settles when it was
   }
 
   add(list) {
     for (const file of list) {
-      const kind = pictures.includes(file.type) ? 'image' : formats[file.type] ? 'audio' : null;
-      if (kind && this.takes().has(kind)) this.begin({ kind, name: file.name, format: formats[file.type], data: null }, file);
-      else if (file.type.startsWith('image/') && this.takes().has('image')) this.say(`${file.name || file.type} is not taken: PNG, JPEG, WebP, GIF and BMP are.`);
-      else this.say(`This model does not take ${file.name || file.type || 'this file'}.`);
+      const name = file.name || file.type || 'a file', kind = kindOf(file), takes = this.takes().has(kind);
+      if (kind === 'text') this.begin({ kind, name, data: null }, file, readText);
+      else if (!takes) this.say(`This model does not take ${name}: it takes ${[...this.takes(), 'text'].filter((one, i, all) => all.indexOf(one) === i).join(', ')}.`);
+      else if (kind === 'image' && pictures.includes(file.type)) this.begin({ kind, name: file.name, data: null }, file, read);
+      else if (kind === 'audio' && formats[file.type]) this.begin({ kind, name: file.name, format: formats[file.type], data: null }, file, read);
+      else this.say(`${name} is not taken: ${kind === 'image' ? 'PNG, JPEG, WebP, GIF and BMP' : 'WAV, MP3 and FLAC'} are.`);
     }
     this.show();
   }
 
-  begin(attachment, file) {
+  // A text that has no file.
+  addText(name, data) {
+    this.files.push({ kind: 'text', name, data, ready: Promise.resolve() });
+    this.show();
+  }
+
+  begin(attachment, file, reader) {
     this.files.push(attachment);
-    attachment.ready = read(file).then((data) => { attachment.data = data; }, (error) => {
+    attachment.ready = reader(file).then((data) => { attachment.data = data; }, (error) => {
       this.say(`${file.name} cannot be read: ${error.message}`);
       attachment.failed = true;
       this.leaveOut(attachment);
@@ -58,14 +73,20 @@ export class Attachments {
     return Promise.all(this.files.map(({ ready }) => ready));
   }
 
+  // Once they were read.
+  all() {
+    return this.files.map(({ ready, ...file }) => file);
+  }
+
   take() {
-    const taken = this.files.map(({ ready, ...file }) => file);
+    const taken = this.all();
     this.files = [];
     this.show();
     return taken;
   }
 
   show() {
+    this.changed();
     const box = find('attachments');
     box.hidden = this.files.length === 0;
     box.replaceChildren(...this.files.map((file) => el('span', { class: 'attachment', 'aria-busy': file.data === null ? 'true' : null },

@@ -2,7 +2,7 @@
 // other conversations go on meanwhile.
 
 import { Attachments } from './attachments.js';
-import { add, branches, choose, drop, isEmpty, path, requestOf } from './conversations.js';
+import { add, branches, choose, drop, isEmpty, nameAfter, path, requestOf, textOf } from './conversations.js';
 import { el, find } from './dom.js';
 import { drafts } from './drafts.js';
 import { MessageView } from './message.js';
@@ -15,6 +15,7 @@ const LEAST_AT_ONCE = 6; // messages: about what is in view
 const AT_ONCE_MS = 12; // for more of them that were not shown before; the others are made afterwards, a few in each frame
 const SLICE_MS = 6;
 const SETTLING_FRAMES = 3;
+const LONG_PASTE = 4000; // characters: more would hide what is written beside them
 const KEEP_EVERY_MS = 2000; // while a reply comes: so much of it a reload may lose
 
 export class Chat {
@@ -24,6 +25,7 @@ export class Chat {
     this.models = models;
     this.changed = changed;
     this.denied = denied;
+    this.onFull = () => {}; // asks what to do about a full window
     this.conversation = null;
     this.replies = new Map(); // that are being streamed, by the ids of their conversations: {conversation, controller}
     this.sending = false; // the next message waits for its attachments
@@ -33,7 +35,7 @@ export class Chat {
     this.toEnd = false; // what is drawn next is scrolled to its end, unless the user scrolls
     this.drawing = 0; // counts, so that a drawing that goes on knows of a later one
     this.window = new WindowMeter(models);
-    this.attachments = new Attachments(() => models.takes(), (text) => this.say(text));
+    this.attachments = new Attachments(() => models.takes(), (text) => this.say(text), () => this.measure());
     this.listen();
   }
 
@@ -45,8 +47,8 @@ export class Chat {
     });
     find('chat').addEventListener('keydown', (event) => { if (event.key === 'Escape' && !event.isComposing) this.escape(); });
     text.addEventListener('input', () => { this.fit(); this.keepDraft(); this.measure(); });
-    // Office programs put a picture of what was copied beside its text.
-    text.addEventListener('paste', (event) => { if (event.clipboardData.files.length && !event.clipboardData.types.includes('text/plain')) { event.preventDefault(); this.attachments.add([...event.clipboardData.files]); } });
+    text.addEventListener('paste', (event) => this.paste(event));
+    find('change').addEventListener('click', () => this.change());
     find('stop').addEventListener('click', () => this.running?.controller.abort());
     find('attach').addEventListener('click', () => find('attach-file').click());
     find('attach-file').addEventListener('change', ({ target }) => { this.attachments.add([...target.files]); target.value = ''; });
@@ -56,14 +58,34 @@ export class Chat {
     document.addEventListener('drop', (event) => { if (event.dataTransfer.files.length) { event.preventDefault(); this.attachments.add([...event.dataTransfer.files]); } });
   }
 
+  // Office programs put a picture of what was copied beside its text. A long text becomes a file.
+  paste(event) {
+    const { files, types } = event.clipboardData, text = event.clipboardData.getData('text/plain');
+    if (files.length > 0 && !types.includes('text/plain')) this.attachments.add([...files]);
+    else if (text.length > LONG_PASTE) this.attachments.addText('Pasted text', text.replace(/\r\n?/g, '\n'));
+    else return;
+    event.preventDefault();
+  }
+
   fit() {
     const text = find('composer-text');
     text.style.height = 'auto';
     text.style.height = `${Math.min(text.scrollHeight, window.innerHeight * 0.4)}px`;
   }
 
+  // Other models can be had, or another one is chosen.
+  modelsChanged() {
+    const names = this.models.names().join('\n');
+    if (this.conversation && names !== this.named) {
+      this.views.clear();
+      this.draw({ toEnd: this.toEnd });
+    }
+    this.named = names;
+    this.measure();
+  }
+
   measure() {
-    if (this.conversation) this.window.update(this.conversation, this.editing, find('composer-text').value);
+    if (this.conversation) this.window.update(this.conversation, this.editing, textOf({ text: find('composer-text').value, files: this.attachments.files }));
   }
 
   // What is half written stays with its conversation, and outlives the tab; what is written in a message's place does not.
@@ -124,7 +146,7 @@ export class Chat {
 
   // Views of messages that were shown before stay as they are, and with them the focus.
   viewOf(message, siblings) {
-    const actions = { edit: (m) => this.edit(m), again: (m) => this.again(m), choose: (m) => this.choose(m), more: (m) => this.more(m), drop: (m) => this.drop(m) };
+    const actions = { edit: (m) => this.edit(m), again: (m, model) => this.again(m, model), choose: (m) => this.choose(m), more: (m) => this.more(m), drop: (m) => this.drop(m), take: (m) => this.takeIn(m), models: () => this.models.names(), full: () => this.onFull() };
     if (!this.views.has(message.id)) this.views.set(message.id, new MessageView(message, actions));
     const view = this.views.get(message.id);
     view.showBranches(siblings);
@@ -173,23 +195,29 @@ export class Chat {
   // ---- Sending ----
 
   async send() {
-    const field = find('composer-text');
-    if (this.running || this.sending) return;
+    const { conversation, editing } = this, said = await this.said();
+    if (!said) return;
+    if (editing?.role === 'assistant') { this.become(editing, said); return; }
+    const parent = editing ? editing.parent : conversation.leaf;
+    if (parent !== null && !conversation.messages[parent]) { this.endEditing(); this.say('What this message followed was deleted.'); return; }
+    this.attachments.take();
+    find('composer-text').value = '';
+    this.keepDraft();
+    this.endEditing();
+    add(conversation, parent, { role: 'user', at: Date.now(), ...said });
+    await this.reply();
+  }
+
+  // What is written, once its files were read; undefined: nothing, or another message is shown by now.
+  async said() {
+    if (this.running || this.sending) return undefined;
     const { conversation, editing } = this;
     this.sending = true;
     await this.attachments.ready();
     this.sending = false;
-    if (conversation !== this.conversation || editing !== this.editing) return;
-    const text = field.value.trim();
-    const all = this.attachments.take();
-    if (!text && all.length === 0) return;
-    const parent = this.editing ? this.editing.parent : conversation.leaf;
-    if (parent !== null && !conversation.messages[parent]) { this.endEditing(); this.say('What this message followed was deleted.'); return; }
-    field.value = '';
-    this.keepDraft();
-    this.endEditing();
-    add(conversation, parent, { role: 'user', text, at: Date.now(), ...all.length && { files: all } });
-    await this.reply();
+    if (conversation !== this.conversation || editing !== this.editing) return undefined;
+    const text = find('composer-text').value.trim(), files = this.attachments.all();
+    return text || files.length > 0 ? { text, ...files.length && { files } } : undefined;
   }
 
   // What was half written comes back afterwards.
@@ -199,10 +227,47 @@ export class Chat {
     this.draft ??= { text: field.value, files };
     this.editing = message;
     field.value = message.text;
+    find('change').hidden = message.role !== 'user';
+    find('send').textContent = message.role === 'user' ? 'Send' : 'Change';
     this.fit();
     this.measure();
     field.focus();
-    this.say('What you send takes the message\u2019s place, in a branch of its own. Escape leaves it.');
+    this.say(message.role === 'user' ? 'What you send takes the message\u2019s place, in a branch of its own. Escape leaves it.' : 'What you write takes the reply\u2019s text. Escape leaves it.');
+  }
+
+  // Without asking for a reply: those that follow stay.
+  async change() {
+    const { editing } = this, said = await this.said();
+    if (said && editing) this.become(editing, said);
+  }
+
+  // The message says something else from now on.
+  become(message, said) {
+    const { conversation } = this;
+    this.endEditing();
+    if (!conversation.messages[message.id]) { this.say('The message was deleted.'); return; }
+    for (const name of ['files', 'cut', 'stopped', 'error']) delete message[name];
+    Object.assign(message, said, { changed: true });
+    nameAfter(conversation, message);
+    takeMessage(conversation, message.id);
+    this.redraw(conversation);
+  }
+
+  // Messages of the conversation look otherwise.
+  redraw(conversation) {
+    this.keep(conversation);
+    if (conversation !== this.conversation) return;
+    this.views.clear();
+    this.measure();
+    this.draw();
+    find('composer-text').focus();
+  }
+
+  // A message that was left out of what the model reads is in it again, with all that follow it.
+  takeIn(message) {
+    const messages = path(this.conversation);
+    for (const one of messages.slice(messages.indexOf(message))) delete one.left;
+    this.redraw(this.conversation);
   }
 
   endEditing() {
@@ -211,6 +276,8 @@ export class Chat {
       this.attachments.swap(this.draft.files);
     }
     this.editing = this.draft = null;
+    find('change').hidden = true;
+    find('send').textContent = 'Send';
     this.fit();
     this.measure();
     this.say('');
@@ -226,11 +293,12 @@ export class Chat {
     this.keep(this.conversation);
   }
 
-  async again(message) {
+  // `model`: another one than that which is chosen.
+  async again(message, model) {
     if (this.running) return;
     const step = this.focusedStep();
     this.conversation.leaf = message.parent;
-    const replied = this.reply();
+    const replied = this.reply(model);
     if (step) this.views.get(this.conversation.leaf).focus(step);
     await replied;
   }
@@ -265,8 +333,8 @@ export class Chat {
     return find('messages').contains(document.activeElement) ? document.activeElement.dataset.step : undefined;
   }
 
-  async reply() {
-    const body = requestOf(this.conversation, this.models.chosen(), path(this.conversation));
+  async reply(model = this.models.chosen()) {
+    const body = requestOf(this.conversation, model, path(this.conversation));
     await this.receive(add(this.conversation, this.conversation.leaf, { role: 'assistant', text: '' }), body);
   }
 

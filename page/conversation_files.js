@@ -66,9 +66,11 @@ const divergence = object({ position: finite, message: optional(finite), role: o
 const figures = object({ ...Object.fromEntries(['shared', 'restored', 'computed', 'generated'].map((name) => [name, finite])),
   reused: optional(finite), drafted: optional(finite), tier: optional(text), firstMs: optional(finite), rate: optional(finite), divergence: optional(divergence) });
 
-const file = object({ kind: oneOf('image', 'audio'), name: optional(text), format: optional(oneOf('wav', 'mp3', 'flac')), data: matching(/^data:(image|audio)\/[\w.+-]+;base64,[A-Za-z0-9+/=]*$/, 'an image or a sound in base64') });
+const media = object({ kind: oneOf('image', 'audio', 'text'), name: optional(text), format: optional(oneOf('wav', 'mp3', 'flac')), data: matching(/^data:(image|audio)\/[\w.+-]+;base64,[A-Za-z0-9+/=]*$/, 'an image or a sound in base64') });
+const textFile = object({ kind: oneOf('text'), name: text, data: text });
+const file = (value, where) => (value?.kind === 'text' ? textFile : media)(value, where);
 
-const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), model: optional(text), at: optional(time), files: optional(list(file)),
+const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), changed: optional(flag), left: optional(time), model: optional(text), at: optional(time), files: optional(list(file)),
   calls: optional(list(object({ name: text, arguments: text }))), error: optional(object({ message: text, status: numberOrNothing, code: optional(text) })), figures: optional(figures) });
 
 const conversation = object({ title: text, named: optional(flag), pinned: optional(flag), about: optional(time), used: optional(time), system: optional(text), sampling: optional(sampling), reasoning: optional(flag), leaf: nullable(text) });

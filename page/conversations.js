@@ -1,6 +1,8 @@
 // Conversations: trees of messages, since an edited message or another reply begins a branch beside the former one. What
 // is shown is the path from the root to `leaf`. storage.js keeps them.
 
+import { quoted } from './text_files.js';
+
 export const newId = () => (crypto.randomUUID ? crypto.randomUUID() : `${Date.now()}-${Math.random().toString(36).slice(2)}`);
 
 export const newConversation = () => ({ id: newId(), title: 'New conversation', changed: Date.now(), system: '', sampling: {}, messages: {}, leaf: null });
@@ -18,11 +20,17 @@ export const isEmpty = ({ messages }) => Object.keys(messages).length === 0;
 
 // ---- The tree ----
 
+// The first message gives the title, unless it was named.
+export function nameAfter(conversation, { role, parent, text, files }) {
+  const title = text || files?.[0]?.name;
+  if (role === 'user' && parent === null && title && !conversation.named) conversation.title = title.replace(/\s+/g, ' ').slice(0, 60);
+}
+
 export function add(conversation, parent, message) {
   const added = { id: newId(), parent, ...message };
   conversation.messages[added.id] = added;
   conversation.leaf = added.id;
-  if (message.role === 'user' && parent === null && message.text && !conversation.named) conversation.title = message.text.replace(/\s+/g, ' ').slice(0, 60);
+  nameAfter(conversation, added);
   return added;
 }
 
@@ -31,6 +39,16 @@ export function path(conversation) {
   const messages = [];
   for (let id = conversation.leaf; id !== null && conversation.messages[id]; id = conversation.messages[id].parent) messages.push(conversation.messages[id]);
   return messages.reverse();
+}
+
+// What is shown, as questions with the replies to them.
+export function turnsOf(conversation) {
+  const turns = [];
+  for (const message of path(conversation)) {
+    if (message.role === 'user' || turns.length === 0) turns.push([message]);
+    else turns.at(-1).push(message);
+  }
+  return turns;
 }
 
 // From a message's id (null: none) to those that follow it, in the order they were made: each begins a branch.
@@ -69,16 +87,21 @@ export function drop(conversation, message) {
 
 // ---- As the API has them ----
 
-function contentOf({ text, files }) {
-  if (!files?.length) return text;
-  const parts = files.map(({ kind, data, format }) => (kind === 'audio' ? { type: 'input_audio', input_audio: { data: data.replace(/^[^,]*,/, ''), format } }
+// What is written in a message, with the texts of its files before it.
+export const textOf = ({ text, files = [] }) => [...files.filter(({ kind, data }) => kind === 'text' && data !== null).map(quoted), text].filter(Boolean).join('\n\n');
+
+function contentOf(message) {
+  const text = textOf(message), media = (message.files ?? []).filter(({ kind }) => kind !== 'text');
+  if (media.length === 0) return text;
+  const parts = media.map(({ kind, data, format }) => (kind === 'audio' ? { type: 'input_audio', input_audio: { data: data.replace(/^[^,]*,/, ''), format } }
     : { type: 'image_url', image_url: { url: data } }));
   return text ? [...parts, { type: 'text', text }] : parts;
 }
 
-// A last message of the assistant's is continued: with its reasoning, so that all of it is reused.
+// A last message of the assistant's is continued: with its reasoning, so that all of it is reused. Those that are `left`
+// out (a time) are not in it.
 export function requestOf(conversation, model, messages) {
-  const list = messages.filter(({ error, text }) => !error || text).map((message) => ({ role: message.role, content: contentOf(message) }));
+  const list = messages.filter(({ error, text, left }) => !left && (!error || text)).map((message) => ({ role: message.role, content: contentOf(message) }));
   const last = messages.at(-1);
   if (last?.role === 'assistant' && last.reasoning) list.at(-1).reasoning_content = last.reasoning;
   if (conversation.system) list.unshift({ role: 'system', content: conversation.system });

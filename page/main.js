@@ -5,15 +5,20 @@ import { Chat } from './chat.js';
 import { isEmpty, newConversation, samplingNames } from './conversations.js';
 import { el, find } from './dom.js';
 import { drafts } from './drafts.js';
+import { FullDialog } from './full.js';
 import { Live } from './live.js';
+import { ModelView } from './model_view.js';
 import { Models } from './models.js';
 import { presets } from './presets.js';
 import { Sidebar } from './sidebar.js';
 import { isLasting, load, titles } from './storage.js';
 
-const models = new Models(() => chat.measure());
+const models = new Models(() => chat.modelsChanged());
 const live = new Live(askForKey);
+const modelView = new ModelView(models, askForKey, (name) => { models.choose(name); view('chat'); find('composer-text').focus(); });
 const chat = new Chat(models, () => sidebar.draw(), askForKey);
+const full = new FullDialog(chat, models, (conversation) => show(conversation));
+chat.onFull = () => full.open();
 const sidebar = new Sidebar(chat, { show: showStored, showLatest, tell });
 
 // ---- Conversations ----
@@ -73,13 +78,15 @@ function toggleMenu(open) {
 find('menu').addEventListener('click', () => toggleMenu(!find('sidebar').classList.contains('open')));
 
 function view(name) {
-  for (const one of ['chat', 'live']) {
+  for (const one of ['chat', 'models', 'live']) {
     find(one).hidden = one !== name;
     find(`show-${one}`).setAttribute('aria-pressed', String(one === name));
   }
   live.show(name === 'live');
+  modelView.show(name === 'models');
 }
 find('show-chat').addEventListener('click', () => view('chat'));
+find('show-models').addEventListener('click', () => view('models'));
 find('show-live').addEventListener('click', () => view('live'));
 
 // ---- Settings ----
@@ -178,6 +185,7 @@ find('access-form').addEventListener('submit', () => {
 async function begin() {
   try {
     await models.load();
+    if (models.names().length === 0) view('models');
     chat.say(unread || (await isLasting() ? '' : 'This browser stores nothing here: conversations last until the tab is closed.'));
   } catch (error) {
     chat.say(`${error.message} ${adviceFor(error)}`);

@@ -3,19 +3,21 @@
 
 import { adviceFor } from './api.js';
 import { progressBar, tokenBar } from './bar.js';
-import { el } from './dom.js';
+import { el, number } from './dom.js';
 import { copyText, MarkdownView } from './markdown.js';
 
 const button = (step, text, label, onclick) => el('button', { class: 'quiet', type: 'button', 'data-step': step, 'aria-label': label, title: label, onclick }, text);
 
 function attachment({ kind, data, name }) {
+  if (kind === 'text') return el('details', { class: 'file' }, el('summary', {}, `${name} · ${number(data.length)} characters`), el('pre', { tabindex: '0' }, data));
   if (kind === 'audio') return el('audio', { controls: true, src: data, 'aria-label': name });
   return el('img', { src: data, alt: name, loading: 'lazy' });
 }
 
 const times = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 
-// `actions`: {edit, again, choose, more, drop}, each called with a message.
+// `actions`: {edit, again, choose, more, drop, take}, each called with a message; `models` gives the
+// names of all, and `full` asks what to do about a full window.
 export class MessageView {
   constructor(message, actions) {
     this.message = message;
@@ -27,9 +29,9 @@ export class MessageView {
     this.tools = el('div', { class: 'tools' });
     this.branches = '';
     const own = message.role === 'user';
-    this.element = el('article', { class: `message ${message.role}`, 'aria-label': own ? 'You' : 'Reply' },
-      el('div', { class: 'body' }, ...(message.files ?? []).map(attachment), this.extra, own ? el('p', { class: 'plain' }, message.text) : this.markdown.element),
-      this.foot, this.tools);
+    const body = el('div', { class: 'body' }, ...(message.files ?? []).map(attachment), this.extra, own ? el('p', { class: 'plain' }, message.text) : this.markdown.element);
+    const shown = message.left ? el('details', {}, el('summary', {}, 'Left out of what the model reads'), body) : body;
+    this.element = el('article', { class: `message ${message.role}${message.left ? ' left' : ''}`, 'aria-label': own ? 'You' : 'Reply' }, shown, this.foot, this.tools);
     this.update();
   }
 
@@ -43,10 +45,22 @@ export class MessageView {
     const to = (i) => () => actions.choose(siblings.at(i % siblings.length));
     const stepped = siblings.length > 1
       ? [button('before', '‹', 'The branch before', to(at - 1)), el('span', { class: 'branch' }, shown), button('next', '›', 'The next branch', to(at + 1))] : [];
-    const own = message.role === 'user' ? button('edit', 'Edit', 'Edit this message in a new branch', () => actions.edit(message))
-      : button('again', 'Again', 'Again: another reply', () => actions.again(message));
-    const when = message.at ? [el('span', { class: 'when' }, [message.model, times.format(message.at)].filter(Boolean).join(' · '))] : [];
-    this.tools.replaceChildren(...stepped, own, this.copy(), button('drop', 'Delete', 'Delete this message and what follows it', () => actions.drop(message)), ...when);
+    const edit = message.role === 'user' ? button('edit', 'Edit', 'Edit this message in a new branch', () => actions.edit(message))
+      : button('edit', 'Edit', 'Edit this reply', () => actions.edit(message));
+    const own = message.role === 'user' ? [edit] : [button('again', 'Again', 'Again: another reply', () => actions.again(message)), this.others(), edit];
+    const take = message.left && message.role === 'user' ? [button('take', 'Take in', 'Take this message in again, with those that follow it', () => actions.take(message))] : [];
+    const when = message.at ? [el('span', { class: 'when' }, [message.model, times.format(message.at), message.changed && 'changed'].filter(Boolean).join(' · '))] : [];
+    const tools = [...stepped, ...own, ...take, this.copy(), button('drop', 'Delete', 'Delete this message and what follows it', () => actions.drop(message)), ...when];
+    this.tools.replaceChildren(...tools.filter(Boolean));
+  }
+
+  // Again with another model, where there are several.
+  others() {
+    const { message, actions } = this, names = actions.models();
+    if (names.length < 2) return null;
+    const choice = el('select', { class: 'quiet', 'aria-label': 'Again, with another model' }, el('option', { value: '' }, 'with …'), ...names.map((name) => el('option', { value: name }, name)));
+    choice.addEventListener('change', () => { const { value } = choice; choice.value = ''; if (value) actions.again(message, value); });
+    return choice;
   }
 
   // As Markdown into plain fields, with its markup into others.
@@ -66,6 +80,10 @@ export class MessageView {
     return el('p', { class: 'note' }, text, this.more());
   }
 
+  full() {
+    return this.message.error.code === 'context_length_exceeded' ? button('full', 'What now?', 'What to do about a full window', () => this.actions.full()) : null;
+  }
+
   more() {
     const { message, actions } = this;
     return message.text || message.reasoning ? button('more', 'Continue', 'Continue this reply where it ends', () => actions.more(message)) : null;
@@ -83,7 +101,7 @@ export class MessageView {
     this.showExtra();
     this.element.ariaBusy = String(Boolean(message.running)); // read out once it is whole
     this.foot.replaceChildren(...[
-      message.error && el('p', { class: 'error', role: 'alert' }, message.error.message, ' ', el('span', {}, adviceFor(message.error)), ' ', message.running ? null : this.more()),
+      message.error && el('p', { class: 'error', role: 'alert' }, message.error.message, ' ', el('span', {}, adviceFor(message.error)), ' ', message.running ? null : this.more(), this.full()),
       message.stopped && this.note('Stopped. '),
       message.cut && this.note('Cut off: it has as many tokens as Settings allow, or the window is full. '),
       message.progress && progressBar(message.progress),

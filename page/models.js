@@ -17,8 +17,14 @@ export class Models {
   async load() {
     const { data } = await getJson('/v1/models');
     this.list = data.filter(({ type }) => type === 'chat');
-    const wanted = chosen.getItem('hearth.model');
+    const wanted = find('model').value || chosen.getItem('hearth.model');
     find('model').replaceChildren(...this.list.map(({ id }) => el('option', { value: id, selected: id === wanted }, id)));
+    this.update();
+  }
+
+  choose(name) {
+    find('model').value = name;
+    chosen.setItem('hearth.model', name);
     this.update();
   }
 
@@ -36,10 +42,16 @@ export class Models {
     return this.list.find(({ id }) => id === this.chosen())?.meta?.n_ctx ?? 0;
   }
 
+  // Tokens that it was trained for; 0: not known.
+  trained() {
+    return this.list.find(({ id }) => id === this.chosen())?.meta?.n_ctx_train ?? 0;
+  }
+
+  names() {
+    return this.list.map(({ id }) => id);
+  }
+
   update() {
-    const kinds = this.takes();
-    find('attach').hidden = !(kinds.has('image') || kinds.has('audio'));
     this.changed();
-    find('attach-file').accept = [kinds.has('image') && 'image/*', kinds.has('audio') && 'audio/*'].filter(Boolean).join(',');
   }
 }

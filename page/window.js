@@ -5,7 +5,7 @@
 // each question counts as a request of the key's.
 
 import { countTokens } from './api.js';
-import { path } from './conversations.js';
+import { path, textOf } from './conversations.js';
 import { find, number } from './dom.js';
 
 const WARN = 0.85;
@@ -18,8 +18,10 @@ const LETTERS = 4, FEWEST = 2; // of a token, about and at least
 function counted(conversation, editing) {
   const messages = path(conversation);
   const before = editing ? messages.slice(0, messages.findIndex(({ id }) => id === editing.id)) : messages;
-  const figures = before.findLast((message) => message.figures)?.figures;
-  return ['shared', 'restored', 'reused', 'computed', 'generated'].reduce((sum, name) => sum + (figures?.[name] ?? 0), 0);
+  const last = before.findLast((message) => message.figures);
+  const tokens = ['shared', 'restored', 'reused', 'computed', 'generated'].reduce((sum, name) => sum + (last?.figures[name] ?? 0), 0);
+  const since = before.filter(({ left }) => left > last?.at).reduce((sum, message) => sum + textOf(message).length / LETTERS + AROUND, 0);
+  return Math.max(0, tokens - since); // those that were left out since
 }
 
 export class WindowMeter {
@@ -37,7 +39,7 @@ export class WindowMeter {
     clearTimeout(this.timer);
     const before = counted(conversation, editing), window = this.models.window();
     const written = text.trim() ? Math.ceil(text.length / LETTERS) + AROUND : 0;
-    this.show(before + written, written > 0);
+    this.show(before + written, written > 0 || path(conversation).some(({ left }) => left));
     if (window === 0 || written === 0 || this.refused || before + text.length / FEWEST < ASK * window) return;
     this.timer = setTimeout(() => this.ask(before, text), WAIT_MS);
   }
@@ -61,6 +63,7 @@ export class WindowMeter {
     const part = known ? tokens / window : 0;
     const warning = part >= 1 ? 'The window is full' : part >= WARN ? 'The window is nearly full' : '';
     find('window').hidden = !known;
+    find('window-more').hidden = part < WARN;
     find('window').classList.toggle('warns', part >= WARN);
     if (find('window-warning').textContent !== warning) find('window-warning').textContent = warning; // read out once
     if (!known) return;
