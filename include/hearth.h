@@ -905,6 +905,9 @@ typedef struct hearth_resident {
     int32_t own_tokens; /* of them, those that count for it: what several share counts for the one that runs, else for
                            the one that was used last */
     int32_t shared_tokens; /* leading ones that another one's cells are, too */
+    int32_t branch_of; /* seq_id of the one before it in the list that it shares most of them with; -1: none. So all of
+                          a model's are a tree */
+    int32_t branch_at; /* and how many these are */
     int32_t messages;
     int32_t media, media_tokens; /* images and sounds, or parts of them, in its cells, and how many tokens these have */
     double cost_ms;    /* by how much its cells have slowed down others since it was used last, as estimated */

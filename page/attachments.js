@@ -2,14 +2,17 @@
 // sounds are for models that take them, texts (text_files.js) for all.
 
 import { el, find } from './dom.js';
-import { readText } from './text_files.js';
+import { isTextByName, readText } from './text_files.js';
 
 const formats = { 'audio/wav': 'wav', 'audio/x-wav': 'wav', 'audio/wave': 'wav', 'audio/vnd.wave': 'wav', 'audio/mpeg': 'mp3', 'audio/mp3': 'mp3', 'audio/flac': 'flac', 'audio/x-flac': 'flac' };
 
 const pictures = ['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/bmp'];
 
 // What a file is to the model. A drawing in SVG is text.
-const kindOf = ({ type }) => { const kind = type.split('/')[0]; return ['image', 'audio', 'video'].includes(kind) && type !== 'image/svg+xml' ? kind : 'text'; };
+function kindOf({ name, type }) {
+  const kind = type.split('/')[0];
+  return ['image', 'audio', 'video'].includes(kind) && type !== 'image/svg+xml' && !isTextByName(name) ? kind : 'text';
+}
 
 const read = (file) => new Promise((resolve, reject) => {
   const reader = new FileReader();
@@ -20,11 +23,10 @@ const read = (file) => new Promise((resolve, reject) => {
 
 export class Attachments {
   // `takes` tells which kinds the model takes: a set of 'image', 'audio'; `say` shows a notice; `changed` is called when
-  // there are others, or one was read.
-  constructor(takes, say, changed) {
-    this.takes = takes;
-    this.say = say;
-    this.changed = changed;
+  // there are others, or one was read, `insert` with a text that is to stand in the message itself.
+  constructor(takes, say, changed, insert) {
+    Object.assign(this, { takes, say, changed, insert });
+    this.failures = 0; // files that could not be read
     this.files = []; // data null: it is being read, and `ready` settles when it was
   }
 
@@ -51,6 +53,7 @@ export class Attachments {
     attachment.ready = reader(file).then((data) => { attachment.data = data; }, (error) => {
       this.say(`${file.name} cannot be read: ${error.message}`);
       attachment.failed = true;
+      this.failures++;
       this.leaveOut(attachment);
     }).then(() => this.show());
   }
@@ -69,8 +72,8 @@ export class Attachments {
   }
 
   // Settles once all that are there were read. Those that could not be are there no more.
-  ready() {
-    return Promise.all(this.files.map(({ ready }) => ready));
+  async ready() {
+    while (this.files.some(({ data }) => data === null)) await Promise.all(this.files.map(({ ready }) => ready));
   }
 
   // Once they were read.
@@ -91,6 +94,7 @@ export class Attachments {
     box.hidden = this.files.length === 0;
     box.replaceChildren(...this.files.map((file) => el('span', { class: 'attachment', 'aria-busy': file.data === null ? 'true' : null },
       file.kind === 'image' && file.data ? el('img', { src: file.data, alt: '' }) : null, file.data === null ? `${file.name} is being read` : file.name,
+      file.kind === 'text' && file.data !== null ? el('button', { class: 'quiet', type: 'button', 'aria-label': `Insert ${file.name} into the message`, onclick: () => { this.leaveOut(file); this.insert(file.data); } }, 'Insert') : null,
       el('button', { class: 'quiet', type: 'button', 'aria-label': `Leave out ${file.name}`, onclick: () => { this.leaveOut(file); find('composer-text').focus(); } }, '×'))));
   }
 }

@@ -2,7 +2,7 @@
 // other conversations go on meanwhile.
 
 import { Attachments } from './attachments.js';
-import { add, branches, choose, drop, isEmpty, nameAfter, path, requestOf, textOf } from './conversations.js';
+import { add, branches, choose, drop, isEmpty, leftOut, nameAfter, path, requestOf, touch } from './conversations.js';
 import { el, find } from './dom.js';
 import { drafts } from './drafts.js';
 import { MessageView } from './message.js';
@@ -35,7 +35,7 @@ export class Chat {
     this.toEnd = false; // what is drawn next is scrolled to its end, unless the user scrolls
     this.drawing = 0; // counts, so that a drawing that goes on knows of a later one
     this.window = new WindowMeter(models);
-    this.attachments = new Attachments(() => models.takes(), (text) => this.say(text), () => this.measure());
+    this.attachments = new Attachments(() => models.takes(), (text) => this.say(text), () => { this.keepDraft(); this.measure(); }, (text) => this.insert(text));
     this.listen();
   }
 
@@ -51,20 +51,35 @@ export class Chat {
     find('change').addEventListener('click', () => this.change());
     find('stop').addEventListener('click', () => this.running?.controller.abort());
     find('attach').addEventListener('click', () => find('attach-file').click());
-    find('attach-file').addEventListener('change', ({ target }) => { this.attachments.add([...target.files]); target.value = ''; });
+    find('attach-file').addEventListener('change', ({ target }) => { this.attach([...target.files]); target.value = ''; });
     for (const name of ['wheel', 'touchmove', 'keydown', 'pointerdown']) find('messages').addEventListener(name, () => { this.toEnd = false; }, { passive: true });
     // Anywhere: else the browser opens the file in place of the page.
     document.addEventListener('dragover', (event) => { if (event.dataTransfer.types.includes('Files')) event.preventDefault(); });
-    document.addEventListener('drop', (event) => { if (event.dataTransfer.files.length) { event.preventDefault(); this.attachments.add([...event.dataTransfer.files]); } });
+    document.addEventListener('drop', (event) => { if (event.dataTransfer.files.length) { event.preventDefault(); this.attach([...event.dataTransfer.files]); } });
   }
 
   // Office programs put a picture of what was copied beside its text. A long text becomes a file.
   paste(event) {
     const { files, types } = event.clipboardData, text = event.clipboardData.getData('text/plain');
-    if (files.length > 0 && !types.includes('text/plain')) this.attachments.add([...files]);
-    else if (text.length > LONG_PASTE) this.attachments.addText('Pasted text', text.replace(/\r\n?/g, '\n'));
+    if (files.length > 0 && !types.includes('text/plain')) this.attach([...files]);
+    else if (text.length > LONG_PASTE && this.editing?.role !== 'assistant') this.attachments.addText('Pasted text', text.replace(/\r\n?/g, '\n'));
     else return;
     event.preventDefault();
+  }
+
+  attach(files) {
+    if (this.editing?.role === 'assistant') this.say('Files go with what you ask, not with a reply.');
+    else this.attachments.add(files);
+  }
+
+  // Where the cursor is, in place of what is selected.
+  insert(text) {
+    const field = find('composer-text');
+    field.setRangeText(text, field.selectionStart, field.selectionEnd, 'end');
+    field.focus();
+    this.fit();
+    this.keepDraft();
+    this.measure();
   }
 
   fit() {
@@ -75,22 +90,17 @@ export class Chat {
 
   // Other models can be had, or another one is chosen.
   modelsChanged() {
-    const names = this.models.names().join('\n');
-    if (this.conversation && names !== this.named) {
-      this.views.clear();
-      this.draw({ toEnd: this.toEnd });
-    }
-    this.named = names;
+    for (const view of this.views.values()) view.showTools();
     this.measure();
   }
 
   measure() {
-    if (this.conversation) this.window.update(this.conversation, this.editing, textOf({ text: find('composer-text').value, files: this.attachments.files }));
+    if (this.conversation) this.window.update(this.conversation, this.editing, find('composer-text').value, this.attachments.files);
   }
 
   // What is half written stays with its conversation, and outlives the tab; what is written in a message's place does not.
   keepDraft() {
-    if (!this.editing) drafts.set(this.conversation, find('composer-text').value);
+    if (this.conversation && !this.editing && !this.showing) drafts.set(this.conversation, find('composer-text').value, this.attachments.files);
   }
 
   // A notice, read out by screen readers; '' takes it away.
@@ -115,8 +125,8 @@ export class Chat {
   }
 
   escape() {
-    if (this.running) this.running.controller.abort();
-    else if (this.editing) this.endEditing();
+    if (this.editing) this.endEditing();
+    else this.running?.controller.abort();
   }
 
   async keep(conversation, how) {
@@ -126,16 +136,25 @@ export class Chat {
     } catch (error) {
       this.say(`The conversation is not stored: ${error?.message ?? 'the browser refuses'}.`);
     }
+    if (conversation === this.conversation && this.showsOthers()) this.draw();
     await this.changed();
+  }
+
+  // Whether another tab has changed what is shown: messages were replaced as they were saved.
+  showsOthers() {
+    return [...this.views.values()].some((view) => view.isStale());
   }
 
   // ---- What is shown ----
 
   show(conversation) {
     this.endEditing();
-    this.attachments.take();
+    this.showing = true; // what is written is put in the place of what was, and is no draft of either
     this.conversation = conversation;
-    find('composer-text').value = drafts.get(conversation);
+    const { text, files } = drafts.get(conversation);
+    this.attachments.swap(files);
+    find('composer-text').value = text;
+    this.showing = false;
     this.fit();
     this.views.clear();
     this.buttons();
@@ -145,9 +164,10 @@ export class Chat {
   }
 
   // Views of messages that were shown before stay as they are, and with them the focus.
-  viewOf(message, siblings) {
-    const actions = { edit: (m) => this.edit(m), again: (m, model) => this.again(m, model), choose: (m) => this.choose(m), more: (m) => this.more(m), drop: (m) => this.drop(m), take: (m) => this.takeIn(m), models: () => this.models.names(), full: () => this.onFull() };
-    if (!this.views.has(message.id)) this.views.set(message.id, new MessageView(message, actions));
+  viewOf(message, siblings, left) {
+    const actions = { edit: (m) => this.edit(m), again: (m, model) => this.again(m, model), choose: (m) => this.choose(m), more: (m) => this.more(m), drop: (m) => this.drop(m), take: (m) => this.takeIn(m), models: () => this.models.names(), others: (m) => this.askWhich(m), full: () => this.onFull() };
+    const former = this.views.get(message.id);
+    if (!former || former.left !== left || former.isStale()) this.views.set(message.id, new MessageView(message, actions, left));
     const view = this.views.get(message.id);
     view.showBranches(siblings);
     return view;
@@ -157,7 +177,8 @@ export class Chat {
     const list = find('messages');
     const following = branches(this.conversation);
     const messages = path(this.conversation);
-    const viewOf = (message) => this.viewOf(message, following.get(message.parent));
+    const left = leftOut(messages);
+    const viewOf = (message) => this.viewOf(message, following.get(message.parent), left.has(message));
     const until = performance.now() + AT_ONCE_MS;
     let first = messages.length;
     const hasTime = () => messages.length - first < LEAST_AT_ONCE || performance.now() < until;
@@ -199,7 +220,7 @@ export class Chat {
     if (!said) return;
     if (editing?.role === 'assistant') { this.become(editing, said); return; }
     const parent = editing ? editing.parent : conversation.leaf;
-    if (parent !== null && !conversation.messages[parent]) { this.endEditing(); this.say('What this message followed was deleted.'); return; }
+    if (parent !== null && !conversation.messages[parent]) { this.say('What this message followed was deleted. Copy the text, and leave with Escape.'); return; }
     this.attachments.take();
     find('composer-text').value = '';
     this.keepDraft();
@@ -208,24 +229,25 @@ export class Chat {
     await this.reply();
   }
 
-  // What is written, once its files were read; undefined: nothing, or another message is shown by now.
+  // What is written, once its files were read; undefined: nothing, one of them could not be read, or something else is
+  // shown or answered by now.
   async said() {
     if (this.running || this.sending) return undefined;
-    const { conversation, editing } = this;
+    const { conversation, editing } = this, { failures } = this.attachments;
     this.sending = true;
-    await this.attachments.ready();
-    this.sending = false;
-    if (conversation !== this.conversation || editing !== this.editing) return undefined;
+    try { await this.attachments.ready(); } finally { this.sending = false; }
+    if (conversation !== this.conversation || editing !== this.editing || this.running || failures !== this.attachments.failures) return undefined;
     const text = find('composer-text').value.trim(), files = this.attachments.all();
     return text || files.length > 0 ? { text, ...files.length && { files } } : undefined;
   }
 
   // What was half written comes back afterwards.
   edit(message) {
+    if (message.running) { this.say('This reply is still being written.'); return; }
     const field = find('composer-text');
-    const files = this.attachments.swap(message.files ?? []);
-    this.draft ??= { text: field.value, files };
+    this.draft ??= { text: field.value, files: this.attachments.files };
     this.editing = message;
+    this.attachments.swap(message.files ?? []);
     field.value = message.text;
     find('change').hidden = message.role !== 'user';
     find('send').textContent = message.role === 'user' ? 'Send' : 'Change';
@@ -233,6 +255,23 @@ export class Chat {
     this.measure();
     field.focus();
     this.say(message.role === 'user' ? 'What you send takes the message\u2019s place, in a branch of its own. Escape leaves it.' : 'What you write takes the reply\u2019s text. Escape leaves it.');
+  }
+
+  // What is half written, which is nowhere then.
+  takeWritten() {
+    this.endEditing();
+    const field = find('composer-text'), written = { text: field.value, files: this.attachments.take() };
+    field.value = '';
+    this.keepDraft();
+    return written;
+  }
+
+  write({ text, files }) {
+    this.attachments.swap(files);
+    find('composer-text').value = text;
+    this.fit();
+    this.keepDraft();
+    this.measure();
   }
 
   // Without asking for a reply: those that follow stay.
@@ -244,30 +283,36 @@ export class Chat {
   // The message says something else from now on.
   become(message, said) {
     const { conversation } = this;
+    if (!conversation.messages[message.id]) { this.say('The message was deleted. Copy the text, and leave with Escape.'); return; }
     this.endEditing();
-    if (!conversation.messages[message.id]) { this.say('The message was deleted.'); return; }
     for (const name of ['files', 'cut', 'stopped', 'error']) delete message[name];
     Object.assign(message, said, { changed: true });
+    touch(message);
     nameAfter(conversation, message);
-    takeMessage(conversation, message.id);
     this.redraw(conversation);
   }
 
-  // Messages of the conversation look otherwise.
+  // Messages of the conversation were touched.
   redraw(conversation) {
     this.keep(conversation);
     if (conversation !== this.conversation) return;
-    this.views.clear();
     this.measure();
     this.draw();
     find('composer-text').focus();
   }
 
-  // A message that was left out of what the model reads is in it again, with all that follow it.
+  // A question that was left out of what the model reads is in it again, with all that follow it, as is that of a reply.
   takeIn(message) {
-    const messages = path(this.conversation);
-    for (const one of messages.slice(messages.indexOf(message))) delete one.left;
+    this.readAgain(message);
     this.redraw(this.conversation);
+  }
+
+  readAgain(message) {
+    const messages = path(this.conversation), at = messages.indexOf(message);
+    const from = messages.findLastIndex(({ role }, i) => i <= at && role === 'user');
+    const again = messages.slice(Math.max(0, from)).filter(({ left }) => left);
+    for (const one of again) delete one.left;
+    touch(...again);
   }
 
   endEditing() {
@@ -297,10 +342,20 @@ export class Chat {
   async again(message, model) {
     if (this.running) return;
     const step = this.focusedStep();
+    this.readAgain(message);
     this.conversation.leaf = message.parent;
     const replied = this.reply(model);
     if (step) this.views.get(this.conversation.leaf).focus(step);
     await replied;
+  }
+
+  // Which other model is to answer.
+  askWhich(message) {
+    const pick = (name) => el('button', { value: name, class: 'wide quiet' }, name);
+    find('others-list').replaceChildren(...this.models.names().map(pick));
+    find('others').returnValue = '';
+    find('others').addEventListener('close', () => { if (find('others').returnValue) this.again(message, find('others').returnValue); }, { once: true });
+    find('others').showModal();
   }
 
   // Continues a reply that was cut off, stopped or broken off: what it has is the beginning of what the model writes. One
@@ -308,12 +363,15 @@ export class Chat {
   async more(message) {
     const { conversation } = this;
     if (this.running) return;
+    if (this.editing?.id === message.id) this.endEditing();
+    this.readAgain(message);
     const { id, parent, cut, stopped, error, figures, ...said } = message;
     const continued = id === conversation.leaf ? message : add(conversation, parent, said);
     for (const name of ['cut', 'stopped', 'error']) delete continued[name];
     takeMessage(conversation, continued.id);
     find('composer-text').focus();
-    await this.receive(continued);
+    const model = this.models.names().includes(message.model) ? message.model : this.models.chosen();
+    await this.receive(continued, requestOf(conversation, model, path(conversation)));
   }
 
   drop(message) {
@@ -339,7 +397,7 @@ export class Chat {
   }
 
   // Streams a reply into its message, the last one of what is shown.
-  async receive(message, body = requestOf(this.conversation, this.models.chosen(), path(this.conversation))) {
+  async receive(message, body) {
     const { conversation } = this;
     const controller = new AbortController();
     Object.assign(message, { at: Date.now(), ...body.model && { model: body.model } });

@@ -3,6 +3,7 @@
 
 import { branches, newConversation, newId, path, samplingNames } from './conversations.js';
 import { all, saveAll } from './storage.js';
+import { quoted } from './text_files.js';
 
 const FORMAT = 1;
 
@@ -26,6 +27,7 @@ export function markdownOf(conversation) {
   for (const { role, text: words, model, files } of path(conversation)) {
     parts.push(role === 'user' ? '**You**' : `**${model ?? 'Model'}**`);
     if (files?.length) parts.push(files.map(({ name, kind }) => `_${name ?? kind}_`).join(', '));
+    for (const one of files ?? []) if (one.kind === 'text') parts.push(quoted(one));
     parts.push(closed(words));
   }
   return `${parts.join('\n\n')}\n`;
@@ -70,7 +72,7 @@ const media = object({ kind: oneOf('image', 'audio', 'text'), name: optional(tex
 const textFile = object({ kind: oneOf('text'), name: text, data: text });
 const file = (value, where) => (value?.kind === 'text' ? textFile : media)(value, where);
 
-const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), changed: optional(flag), left: optional(time), model: optional(text), at: optional(time), files: optional(list(file)),
+const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), changed: optional(flag), left: optional(flag), touched: optional(time), model: optional(text), at: optional(time), files: optional(list(file)),
   calls: optional(list(object({ name: text, arguments: text }))), error: optional(object({ message: text, status: numberOrNothing, code: optional(text) })), figures: optional(figures) });
 
 const conversation = object({ title: text, named: optional(flag), pinned: optional(flag), about: optional(time), used: optional(time), system: optional(text), sampling: optional(sampling), reasoning: optional(flag), leaf: nullable(text) });

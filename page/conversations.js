@@ -41,10 +41,26 @@ export function path(conversation) {
   return messages.reverse();
 }
 
-// What is shown, as questions with the replies to them.
-export function turnsOf(conversation) {
+// Those that the model does not read: questions that are `left` out, and what was answered to them in any branch.
+export function leftOut(messages) {
+  const gone = new Set();
+  let left = false;
+  for (const message of messages) {
+    if (message.role === 'user') left = message.left === true;
+    if (left) gone.add(message);
+  }
+  return gone;
+}
+
+// The messages say something else, or are left out or not: of two tabs the later one holds.
+export function touch(...messages) {
+  for (const message of messages) message.touched = Date.now();
+}
+
+// Messages as questions with the replies to them.
+export function turnsOf(messages) {
   const turns = [];
-  for (const message of path(conversation)) {
+  for (const message of messages) {
     if (message.role === 'user' || turns.length === 0) turns.push([message]);
     else turns.at(-1).push(message);
   }
@@ -88,7 +104,7 @@ export function drop(conversation, message) {
 // ---- As the API has them ----
 
 // What is written in a message, with the texts of its files before it.
-export const textOf = ({ text, files = [] }) => [...files.filter(({ kind, data }) => kind === 'text' && data !== null).map(quoted), text].filter(Boolean).join('\n\n');
+export const textOf = ({ text, files }) => [...(files ?? []).filter(({ kind, data }) => kind === 'text' && data !== null).map(quoted), text].filter(Boolean).join('\n\n');
 
 function contentOf(message) {
   const text = textOf(message), media = (message.files ?? []).filter(({ kind }) => kind !== 'text');
@@ -98,12 +114,14 @@ function contentOf(message) {
   return text ? [...parts, { type: 'text', text }] : parts;
 }
 
-// A last message of the assistant's is continued: with its reasoning, so that all of it is reused. Those that are `left`
-// out (a time) are not in it.
+// A last message of the assistant's is continued: with its reasoning, so that all of it is reused. Turns that are left out
+// are not in it.
 export function requestOf(conversation, model, messages) {
-  const list = messages.filter(({ error, text, left }) => !left && (!error || text)).map((message) => ({ role: message.role, content: contentOf(message) }));
+  const left = leftOut(messages);
+  const read = messages.filter((message) => !left.has(message) && (!message.error || message.text));
+  const list = read.map((message) => ({ role: message.role, content: contentOf(message) }));
   const last = messages.at(-1);
-  if (last?.role === 'assistant' && last.reasoning) list.at(-1).reasoning_content = last.reasoning;
+  if (last?.role === 'assistant' && last.reasoning && read.at(-1) === last) list.at(-1).reasoning_content = last.reasoning;
   if (conversation.system) list.unshift({ role: 'system', content: conversation.system });
   return { ...model && { model }, messages: list, ...conversation.sampling, ...conversation.reasoning !== undefined && { enable_thinking: conversation.reasoning } };
 }

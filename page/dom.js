@@ -12,6 +12,13 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+export function svg(tag, attributes, ...children) {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
 // A row of a table; `tag` is that of its cells.
 export const row = (tag, ...cells) => el('tr', {}, ...cells.map((cell) => el(tag, {}, cell instanceof Node ? cell : String(cell))));
 

@@ -2,9 +2,10 @@
 // stored.
 
 import { adviceFor, ApiError, orderResident, orderStored, watch } from './api.js';
-import { age, bytes, el, find, number, row } from './dom.js';
+import { age, bytes, el, find, number, row, svg } from './dom.js';
 import { morph } from './morph.js';
 import { Stored, tierNames } from './stored.js';
+import { tree } from './tree.js';
 
 const FIRST_PAUSE_MS = 500; // before it asks again where the stream broke off; twice as long each time
 const LONGEST_PAUSE_MS = 15_000;
@@ -62,7 +63,7 @@ function cells(model, residents, capacity, refusal) {
   return el('section', { 'data-key': model }, el('h2', {}, `KV cells of ${model}`), strip,
     el('p', { class: 'legend' }, `${number(used)} of ${number(capacity)} cells are used, by ${residents.length === 1 ? 'one conversation' : `${residents.length} conversations`}`),
     el('p', { class: 'legend' }, ...[['busy', 'running'], ['idle', 'idle'], ['shares', 'shared by several'], ['kept', 'kept']].flatMap(([kind, words]) => [el('span', { class: kind }, words), ' '])),
-    residents.length === 0 ? null : residentTable(residents, refusal));
+    ...residents.length === 0 ? [] : [tree(model, residents), residentTable(residents, refusal)]);
 }
 
 // How many requests wait, of the models where any does.
@@ -80,6 +81,15 @@ function tierBars(tiers) {
     el('p', { class: tier.on ? '' : 'note' }, tierNames[name] ?? name, ': ', tier.on ? `${bytes(tier.bytes)} of ${bytes(tier.quota_bytes)}, ${number(tier.entries)} entries, ${number(tier.evictions)} evicted` : 'off'),
     tier.on ? el('meter', { min: 0, max: tier.quota_bytes || 1, value: tier.bytes, 'aria-label': `${tierNames[name] ?? name}, bytes used` }) : null,
     tier.trouble ? el('p', { class: 'error' }, tier.trouble) : null)));
+}
+
+// Of each model's prompt tokens, how many did not have to be computed.
+function saved(models) {
+  const asked = models.filter(({ prompt_tokens: computed, cached_tokens: cached }) => computed + cached > 0);
+  if (asked.length === 0) return null;
+  return el('section', { 'data-key': 'saved' }, el('h2', {}, 'Not computed twice'), ...asked.map(({ model, prompt_tokens: computed, cached_tokens: cached }) => el('div', { class: 'tier' },
+    el('p', {}, `${model}: ${number(cached)} of ${number(computed + cached)} prompt tokens since the start, ${(100 * cached / (computed + cached)).toFixed(0)} %`),
+    el('meter', { min: 0, max: computed + cached, value: cached, 'aria-label': `${model}, prompt tokens that were not computed` }))));
 }
 
 function counters(cache) {
@@ -113,15 +123,9 @@ class Rate {
     const most = Math.max(0, ...this.points.map((p) => p.rate));
     const end = this.points.at(-1)?.now ?? 0;
     const at = ({ now, rate }) => `${(300 - ((end - now) / (MINUTES * 60_000)) * 300).toFixed(1)},${(59 - (rate / Math.max(most, 1)) * 56).toFixed(1)}`;
-    const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-    svg.setAttribute('viewBox', '0 0 300 60');
-    svg.setAttribute('role', 'img');
-    svg.setAttribute('preserveAspectRatio', 'none');
-    svg.setAttribute('aria-label', `${(this.points.at(-1)?.rate ?? 0).toFixed(0)} tokens a second now, ${most.toFixed(0)} at most`);
-    const line = document.createElementNS('http://www.w3.org/2000/svg', 'polyline');
-    line.setAttribute('points', this.points.map(at).join(' '));
-    svg.append(line);
-    return el('section', {}, el('h2', {}, 'Tokens a second'), el('div', { class: 'rate' }, svg), el('p', { class: 'legend' }, `now ${(this.points.at(-1)?.rate ?? 0).toFixed(0)}, at most ${most.toFixed(0)} in ${MINUTES} minutes`));
+    const label = `${(this.points.at(-1)?.rate ?? 0).toFixed(0)} tokens a second now, ${most.toFixed(0)} at most`;
+    const curve = svg('svg', { viewBox: '0 0 300 60', role: 'img', preserveAspectRatio: 'none', 'aria-label': label }, svg('polyline', { points: this.points.map(at).join(' ') }));
+    return el('section', {}, el('h2', {}, 'Tokens a second'), el('div', { class: 'rate' }, curve), el('p', { class: 'legend' }, `now ${(this.points.at(-1)?.rate ?? 0).toFixed(0)}, at most ${most.toFixed(0)} in ${MINUTES} minutes`));
   }
 }
 
@@ -233,9 +237,10 @@ export class Live {
 
   draw({ slots, cache, models }) {
     const names = [...new Set(slots.map((s) => s.model))];
-    morph(find('live'), [el('p', { class: 'error', role: 'status' }, this.notice), ...names.map((name) => {
+    const parts = [el('p', { class: 'error', role: 'status' }, this.notice), saved(models), ...names.map((name) => {
       const own = slots.filter((s) => s.model === name);
       return cells(name, cache.resident.filter((r) => r.model === name), own.reduce((sum, s) => sum + s.n_ctx, 0), this.refusal);
-    }), this.stored.section(this.refusal), slotCards(slots, models), this.rate.draw(), tierBars(cache.tiers), counters(cache)]);
+    }), this.stored.section(this.refusal), slotCards(slots, models), this.rate.draw(), tierBars(cache.tiers), counters(cache)];
+    morph(find('live'), parts.filter(Boolean));
   }
 }

@@ -178,6 +178,7 @@ find('access-form').addEventListener('submit', () => {
   setKey(find('key').value);
   begin();
   live.again();
+  modelView.again();
 });
 
 // ---- The beginning ----

@@ -16,12 +16,15 @@ function attachment({ kind, data, name }) {
 
 const times = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 
-// `actions`: {edit, again, choose, more, drop, take}, each called with a message; `models` gives the
-// names of all, and `full` asks what to do about a full window.
+// `actions`: {edit, again, choose, more, drop, take, others}, each called with a message; `models`
+// gives the names of all, and `full` asks what to do about a full window.
 export class MessageView {
-  constructor(message, actions) {
+  constructor(message, actions, left) {
     this.message = message;
     this.actions = actions;
+    this.left = left; // the model does not read it
+    this.touched = message.touched; // as it is shown
+    this.siblings = [message];
     this.markdown = new MarkdownView();
     this.reasoning = null;
     this.foot = el('div', { class: 'foot' });
@@ -30,37 +33,36 @@ export class MessageView {
     this.branches = '';
     const own = message.role === 'user';
     const body = el('div', { class: 'body' }, ...(message.files ?? []).map(attachment), this.extra, own ? el('p', { class: 'plain' }, message.text) : this.markdown.element);
-    const shown = message.left ? el('details', {}, el('summary', {}, 'Left out of what the model reads'), body) : body;
-    this.element = el('article', { class: `message ${message.role}${message.left ? ' left' : ''}`, 'aria-label': own ? 'You' : 'Reply' }, shown, this.foot, this.tools);
+    const shown = left ? el('details', {}, el('summary', {}, 'Left out of what the model reads'), body) : body;
+    this.element = el('article', { class: `message ${message.role}${left ? ' left' : ''}`, 'aria-label': own ? 'You' : 'Reply' }, shown, this.foot, this.tools);
     this.update();
   }
 
   // `siblings`: the messages in whose place it may stand, itself among them.
   showBranches(siblings) {
-    const { message, actions } = this;
+    this.siblings = siblings;
+    this.showTools();
+  }
+
+  isStale() {
+    return this.message.touched !== this.touched;
+  }
+
+  showTools() {
+    const { message, actions, siblings } = this;
     const at = siblings.findIndex(({ id }) => id === message.id);
-    const shown = siblings.length > 1 ? `${at + 1} of ${siblings.length}` : 'alone';
-    if (shown === this.branches) return;
-    this.branches = shown;
+    const shown = siblings.length > 1 ? `${at + 1} of ${siblings.length}` : 'alone', several = actions.models().length > 1;
+    if (`${shown}, ${several}` === this.branches) return;
+    this.branches = `${shown}, ${several}`;
     const to = (i) => () => actions.choose(siblings.at(i % siblings.length));
     const stepped = siblings.length > 1
       ? [button('before', '‹', 'The branch before', to(at - 1)), el('span', { class: 'branch' }, shown), button('next', '›', 'The next branch', to(at + 1))] : [];
     const edit = message.role === 'user' ? button('edit', 'Edit', 'Edit this message in a new branch', () => actions.edit(message))
       : button('edit', 'Edit', 'Edit this reply', () => actions.edit(message));
-    const own = message.role === 'user' ? [edit] : [button('again', 'Again', 'Again: another reply', () => actions.again(message)), this.others(), edit];
-    const take = message.left && message.role === 'user' ? [button('take', 'Take in', 'Take this message in again, with those that follow it', () => actions.take(message))] : [];
+    const own = message.role === 'user' ? [edit] : [button('again', 'Again', 'Again: another reply', () => actions.again(message)), several ? button('others', 'with …', 'Again with … another model', () => actions.others(message)) : null, edit].filter(Boolean);
+    const take = this.left && message.role === 'user' ? [button('take', 'Take in', 'Take this message in again, with those that follow it', () => actions.take(message))] : [];
     const when = message.at ? [el('span', { class: 'when' }, [message.model, times.format(message.at), message.changed && 'changed'].filter(Boolean).join(' · '))] : [];
-    const tools = [...stepped, ...own, ...take, this.copy(), button('drop', 'Delete', 'Delete this message and what follows it', () => actions.drop(message)), ...when];
-    this.tools.replaceChildren(...tools.filter(Boolean));
-  }
-
-  // Again with another model, where there are several.
-  others() {
-    const { message, actions } = this, names = actions.models();
-    if (names.length < 2) return null;
-    const choice = el('select', { class: 'quiet', 'aria-label': 'Again, with another model' }, el('option', { value: '' }, 'with …'), ...names.map((name) => el('option', { value: name }, name)));
-    choice.addEventListener('change', () => { const { value } = choice; choice.value = ''; if (value) actions.again(message, value); });
-    return choice;
+    this.tools.replaceChildren(...stepped, ...own, ...take, this.copy(), button('drop', 'Delete', 'Delete this message and what follows it', () => actions.drop(message)), ...when);
   }
 
   // As Markdown into plain fields, with its markup into others.

@@ -11,7 +11,8 @@ const POLL_MS = 1000; // while one is loading or unloading
 const featureNames = { tools: 'tools', thinking: 'reasoning', vision: 'images', audio: 'sounds' };
 const weights = (meta) => (meta.ftype ?? '').replace('(guessed) ', '').replace(/^all /, '');
 
-const button = (act, name, text, label) => el('button', { type: 'button', class: 'quiet', 'data-act': act, 'data-name': name, 'data-key': `${act} ${name}`, 'aria-label': label }, text);
+// `place`: what stays where a button does something else.
+const button = (act, name, text, label, { place = act, waits = false } = {}) => el('button', { type: 'button', class: 'quiet', 'data-act': act, 'data-name': name, 'data-key': `${place} ${name}`, 'aria-label': label, 'aria-disabled': waits ? 'true' : null }, text);
 
 export class ModelView {
   // `models`: the choice of one; `denied` is called when the server wants an API key, `use(name)` shows the chat with it.
@@ -21,22 +22,22 @@ export class ModelView {
     this.list = [];
     this.features = new Map(); // by name
     this.busy = new Set(); // names of models of which something is asked
-    this.pulls = new Pulls(() => this.draw(), (model) => this.pulled(model));
+    this.error = this.fault = this.note = ''; // of an order, of the list; what has come
+    this.pulls = new Pulls(() => this.draw(), (model) => this.pulled(model), denied);
     this.element = find('models');
     this.listen();
   }
 
   listen() {
     this.element.addEventListener('click', ({ target }) => {
-      const { act, name } = target.closest('button')?.dataset ?? {};
+      const { act, name } = target.closest('button:not([aria-disabled])')?.dataset ?? {};
       const does = {
         load: () => this.order('load', name), unload: () => this.order('unload', name), remove: () => this.remove(name), use: () => this.use(name),
         get: () => this.pulls.begin(name), pause: () => this.pulls.pause(name), resume: () => this.pulls.begin(name), forget: () => this.pulls.forget(name),
       };
       does[act]?.();
+      if (target.closest('summary')) this.open = !target.closest('details').open; // the user says so from now on
     });
-    // Whether it is open the user says, once it was touched.
-    this.element.addEventListener('toggle', ({ target }) => { this.open = target.open; }, true);
     this.element.addEventListener('submit', (event) => {
       event.preventDefault();
       const field = find('pull-ref'), ref = field.value.trim();
@@ -49,8 +50,15 @@ export class ModelView {
   show(shown) {
     this.shown = shown;
     if (!shown) { clearTimeout(this.timer); return; }
+    this.error = this.note = '';
     this.draw();
     this.load();
+  }
+
+  // With another API key, perhaps.
+  again() {
+    this.features.clear();
+    if (this.shown) this.show(true);
   }
 
   // The list anew, and again while one of them is on its way.
@@ -59,37 +67,38 @@ export class ModelView {
     try {
       const { data } = await getJson('/v1/models');
       this.list = data;
+      this.fault = '';
+      this.models.take(data);
       await Promise.all(data.filter(({ id, status }) => status.value === 'loaded' && !this.features.has(id)).map((one) => this.learn(one.id)));
     } catch (error) {
-      this.say(error);
+      this.fault = this.words(error);
     }
-    this.draw();
     if (this.shown && this.list.some(({ status }) => /ing$/.test(status.value))) this.timer = setTimeout(() => this.load(), POLL_MS);
+    this.draw();
   }
 
   // What its template knows. Not every key may ask.
   async learn(name) {
     this.features.set(name, '');
-    const { capabilities = [] } = await getJson('/api/show', { body: { model: name } }).catch(() => ({}));
-    this.features.set(name, capabilities.map((one) => featureNames[one]).filter(Boolean).join(', '));
+    const { capabilities } = await getJson('/api/show', { body: { model: name } }).catch(() => ({}));
+    if (!capabilities) this.features.delete(name);
+    else this.features.set(name, capabilities.map((one) => featureNames[one]).filter(Boolean).join(', '));
   }
 
-  say(error) {
-    this.error = `${error.message} ${adviceFor(error)}`.trim();
+  words(error) {
     if (error.status === 401) this.denied();
-    this.draw();
+    return `${error.message} ${adviceFor(error)}`.trim();
   }
 
   // A request about one: the buttons of it wait meanwhile.
   async about(name, work) {
     this.busy.add(name);
-    this.error = '';
+    this.error = this.note = '';
     this.draw();
     setTimeout(() => this.load(), 100); // it is loading by then
-    try { await work(); } catch (error) { this.say(error); }
+    try { await work(); } catch (error) { this.error = this.words(error); }
     this.busy.delete(name);
     await this.load();
-    await this.models.load().catch(() => {});
   }
 
   order(order, name) {
@@ -103,8 +112,8 @@ export class ModelView {
 
   async pulled(model) {
     this.note = `${model} is there.`;
+    this.error = '';
     await this.load();
-    await this.models.load().catch(() => {});
   }
 
   // ---- What is shown ----
@@ -118,7 +127,7 @@ export class ModelView {
     return el('section', { 'data-key': 'get' }, el('h2', {}, 'Get a model'),
       el('form', { class: 'row' }, el('label', { class: 'hidden', for: 'pull-ref' }, 'Name or address of a model'),
         el('input', { id: 'pull-ref', type: 'text', placeholder: 'hf:OWNER/REPO:QUANT, or an address of a .gguf file', autocomplete: 'off', spellcheck: 'false' }), el('button', {}, 'Get it')),
-      el('p', { class: this.error ? 'error' : 'note', role: 'status' }, this.error || this.note || ''));
+      el('p', { class: this.error || this.fault ? 'error' : 'note', role: 'status' }, this.error || this.fault || this.note || ''));
   }
 
   suggested() {
@@ -141,11 +150,11 @@ export class ModelView {
     const part = total > 0 ? `${bytes(done)} of ${bytes(total)}` : '';
     const left = rate > 0 && total > done ? `${bytes(rate)} a second, ${Math.ceil((total - done) / rate / 60)} min left` : '';
     const words = running ? [status, file && file !== status ? file : '', part, left] : [error ? '' : 'Paused: what was fetched is kept', part];
-    return el('div', { class: 'card pull', 'data-key': ref }, el('h3', {}, ref),
-      total > 0 ? el('progress', { max: total, value: done, 'aria-label': `${ref}: fetched` }) : null,
-      el('p', { class: 'legend' }, words.filter(Boolean).join(' · ')),
-      error ? el('p', { class: 'error', role: 'alert' }, `${error.message} ${adviceFor(error)}`) : null,
-      running ? button('pause', ref, 'Pause', `Pause ${ref}`) : button('resume', ref, error ? 'Try again' : 'Resume', `${error ? 'Try again:' : 'Resume'} ${ref}`),
+    return el('div', { class: 'card pull', 'data-key': ref }, el('h3', { 'data-key': 'name' }, ref),
+      total > 0 ? el('progress', { 'data-key': 'progress', max: total, value: done, 'aria-label': `${ref}: fetched` }) : null,
+      el('p', { 'data-key': 'words', class: 'legend' }, words.filter(Boolean).join(' · ')),
+      error ? el('p', { 'data-key': 'error', class: 'error', role: 'alert' }, `${error.message} ${adviceFor(error)}`) : null,
+      running ? button('pause', ref, 'Pause', `Pause ${ref}`, { place: 'run' }) : button('resume', ref, error ? 'Try again' : 'Resume', `${error ? 'Try again:' : 'Resume'} ${ref}`, { place: 'run' }),
       button('forget', ref, 'Cancel', `Cancel ${ref}`));
   }
 
@@ -156,12 +165,13 @@ export class ModelView {
         el('tbody', {}, ...this.list.map((one) => this.line(one))))));
   }
 
-  line({ id, status: { value: state }, type, meta }) {
-    const busy = this.busy.has(id) || /ing$/.test(state), loaded = state === 'loaded';
-    const acts = busy ? [el('span', { class: 'note' }, 'one moment')] : [
-      type === 'chat' ? button('use', id, 'Chat', `Chat with ${id}`) : null,
-      loaded ? button('unload', id, 'Unload', `Unload ${id}`) : button('load', id, 'Load', `Load ${id}`),
-      button('remove', id, 'Remove', `Remove ${id}`),
+  // One that is loaded at the server's start has no `meta` yet.
+  line({ id, status: { value: state }, type = 'chat', meta = {} }) {
+    const waits = this.busy.has(id) || /ing$/.test(state), loaded = state === 'loaded';
+    const acts = [
+      type === 'chat' ? button('use', id, 'Chat', `Chat with ${id}`, { waits }) : null,
+      loaded ? button('unload', id, 'Unload', `Unload ${id}`, { place: 'load', waits }) : button('load', id, 'Load', `Load ${id}`, { waits }),
+      button('remove', id, 'Remove', `Remove ${id}`, { waits }),
     ];
     const line = row('td', id, state, loaded ? weights(meta) : '', meta.size ? bytes(meta.size) : '', loaded && meta.n_ctx ? number(meta.n_ctx) : '',
       [type === 'chat' ? '' : type, this.features.get(id)].filter(Boolean).join(', '), el('span', { class: 'orders' }, ...acts.filter(Boolean)));

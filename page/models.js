@@ -11,20 +11,26 @@ export class Models {
   constructor(changed) {
     this.changed = changed;
     this.list = [];
-    find('model').addEventListener('change', () => { chosen.setItem('hearth.model', find('model').value); this.update(); });
+    this.wanted = chosen.getItem('hearth.model');
+    find('model').addEventListener('change', () => this.choose(find('model').value));
   }
 
   async load() {
     const { data } = await getJson('/v1/models');
+    this.take(data);
+  }
+
+  // The server's list. The one that is wanted is chosen again once it is there.
+  take(data) {
     this.list = data.filter(({ type }) => type === 'chat');
-    const wanted = find('model').value || chosen.getItem('hearth.model');
-    find('model').replaceChildren(...this.list.map(({ id }) => el('option', { value: id, selected: id === wanted }, id)));
+    find('model').replaceChildren(...this.list.map(({ id }) => el('option', { value: id, selected: id === this.wanted }, id)));
     this.update();
   }
 
   choose(name) {
-    find('model').value = name;
+    this.wanted = name;
     chosen.setItem('hearth.model', name);
+    find('model').value = name;
     this.update();
   }
 

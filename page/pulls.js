@@ -18,11 +18,20 @@ function read() {
 }
 
 export class Pulls {
-  // `changed` is called when there is something to show, `done` with a model's name when it is there.
-  constructor(changed, done) {
-    this.changed = changed;
-    this.done = done;
+  // `changed` is called when there is something to show, `done` with a model's name when it is there, `denied` when the
+  // server wants an API key.
+  constructor(changed, done, denied) {
+    Object.assign(this, { changed, done, denied });
     this.list = read().map((ref) => ({ ref, running: null })); // {ref, running, status, file, done, total, rate, error}
+    window.addEventListener('storage', ({ key }) => { if (key === NAME) this.follow(); });
+  }
+
+  // Another tab has begun or ended some.
+  follow() {
+    const refs = read();
+    this.list = this.list.filter(({ ref, running, error }) => running || error || refs.includes(ref));
+    for (const ref of refs) if (!this.list.some((one) => one.ref === ref)) this.list.push({ ref, running: null });
+    this.changed();
   }
 
   // In other tabs others may be fetched: of what the browser keeps only this one is changed.
@@ -52,11 +61,11 @@ export class Pulls {
   async run(one) {
     const controller = new AbortController();
     Object.assign(one, { running: controller, status: 'asking for it', error: null, rate: 0, samples: [] });
-    this.keep(one.ref, true);
     this.changed();
     try {
       let model = one.ref;
       for await (const line of pull(one.ref, controller.signal)) {
+        if (one.status === 'asking for it') this.keep(one.ref, true); // it is one that can be had
         this.note(one, line);
         model = line.model ?? model;
       }
@@ -64,8 +73,10 @@ export class Pulls {
       this.done(model);
     } catch (error) {
       if (!controller.signal.aborted) one.error = error;
+      if (!controller.signal.aborted && !one.total) this.keep(one.ref, false); // nothing of it was to be had
+      if (error.status === 401) this.denied();
     }
-    one.running = null;
+    if (one.running === controller) one.running = null;
     this.changed();
   }
 

@@ -1,7 +1,7 @@
 // The list of conversations: finding, naming, pinning, exporting and deleting them. Which one is shown is the chat's.
 
 import { conversationsFile, exportAll, importAll, markdownOf } from './conversation_files.js';
-import { isEmpty } from './conversations.js';
+import { isEmpty, textOf } from './conversations.js';
 import { el, find } from './dom.js';
 import { morph } from './morph.js';
 import { eachConversation, load, remove, titles } from './storage.js';
@@ -107,7 +107,7 @@ export class Sidebar {
     try {
       await eachConversation((one) => {
         if (search !== this.searches) return false;
-        if (Object.values(one.messages).some(({ text: words }) => words?.toLowerCase().includes(query))) this.found.add(one.id);
+        if (Object.values(one.messages).some((message) => textOf(message).toLowerCase().includes(query))) this.found.add(one.id);
         if (performance.now() - drawn > DRAW_MS) { drawn = performance.now(); this.draw(); }
         return true;
       });

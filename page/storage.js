@@ -126,7 +126,8 @@ function takeOver(conversation, stored) {
   const theirs = known.get(conversation.id)?.theirs ?? new Set();
   for (const [id, message] of Object.entries(stored.messages)) {
     const shown = conversation.messages[id];
-    if (shown && !theirs.has(id)) continue;
+    const later = (message.touched ?? 0) - (shown?.touched ?? 0); // touch() in conversations.js
+    if (shown && (later < 0 || (later === 0 && !theirs.has(id)))) continue;
     for (const name of Object.keys(shown ?? {})) delete shown[name];
     conversation.messages[id] = Object.assign(shown ?? {}, message); // who shows it goes on with the same object
     theirs.add(id);

@@ -7,9 +7,12 @@ const others = [
   [/\.pdf$|^application\/pdf$/i, 'a PDF document'],
   [/\.(docx?|odt|rtf|pages)$/i, 'a document of a word processor'],
   [/\.(xlsx?|ods|numbers)$/i, 'a spreadsheet'],
-  [/\.(pptx?|odp|key)$/i, 'a presentation'],
+  [/\.(pptx?|odp)$/i, 'a presentation'],
 ];
 const kindOf = ({ name, type }) => others.find(([pattern]) => pattern.test(name) || pattern.test(type))?.[1];
+
+// Whether a file is text by its name, though browsers take it for a film or a piece of music.
+export const isTextByName = (name) => /\.(ts|tsx|mts|cts|m3u8?|pls)$/i.test(name);
 
 // The text of a file. Throws why it has none.
 export async function readText(file) {
@@ -35,7 +38,8 @@ const languageOf = (name) => {
 
 // As it stands in a message: a block of code that nothing in the text ends.
 export function quoted({ name, data }) {
-  const longest = Math.max(2, ...[...data.matchAll(/`{3,}/g)].map(([marks]) => marks.length));
+  let longest = 2;
+  for (const [marks] of data.matchAll(/`{3,}/g)) longest = Math.max(longest, marks.length);
   const fence = '`'.repeat(longest + 1);
   return `${name}:\n${fence}${languageOf(name)}\n${data}${data.endsWith('\n') ? '' : '\n'}${fence}`;
 }

@@ -5,7 +5,7 @@
 // each question counts as a request of the key's.
 
 import { countTokens } from './api.js';
-import { path, textOf } from './conversations.js';
+import { leftOut, path, textOf } from './conversations.js';
 import { find, number } from './dom.js';
 
 const WARN = 0.85;
@@ -14,14 +14,31 @@ const WAIT_MS = 1000; // after the last key
 const AROUND = 8; // tokens that a template has around a message, about
 const LETTERS = 4, FEWEST = 2; // of a token, about and at least
 
-// Of what is shown before `editing`, or of all of it, up to its last reply; 0: no reply has counted them.
+const parts = ['shared', 'restored', 'reused', 'computed', 'generated'];
+const tokensOf = ({ figures }) => parts.reduce((sum, name) => sum + (figures[name] ?? 0), 0);
+
+// Letters of a token, by what the last reply has counted, or else about as many as they have.
+export function lettersOf(messages) {
+  const last = messages.findLastIndex(({ figures }) => figures), tokens = last < 0 ? 0 : tokensOf(messages[last]);
+  const letters = messages.slice(0, last + 1).reduce((sum, message) => sum + textOf(message).length, 0);
+  return tokens > 0 && letters > 0 ? Math.min(6, Math.max(0.5, letters / tokens)) : LETTERS;
+}
+
+const about = (messages, letters) => messages.reduce((sum, message) => sum + textOf(message).length / letters + AROUND, 0);
+
+// Tokens of what is shown before `editing`, or of all of it: as the last reply has counted them, and about as many as those
+// behind it have. Where something was changed since, all of them are estimated. {tokens, exact}
 function counted(conversation, editing) {
-  const messages = path(conversation);
-  const before = editing ? messages.slice(0, messages.findIndex(({ id }) => id === editing.id)) : messages;
-  const last = before.findLast((message) => message.figures);
-  const tokens = ['shared', 'restored', 'reused', 'computed', 'generated'].reduce((sum, name) => sum + (last?.figures[name] ?? 0), 0);
-  const since = before.filter(({ left }) => left > last?.at).reduce((sum, message) => sum + textOf(message).length / LETTERS + AROUND, 0);
-  return Math.max(0, tokens - since); // those that were left out since
+  const messages = path(conversation), left = leftOut(messages);
+  const at = editing ? messages.findIndex(({ id }) => id === editing.id) : -1;
+  const before = at < 0 ? messages : messages.slice(0, at);
+  const last = before.findLastIndex((message) => message.figures && !left.has(message));
+  const when = before[last]?.at ?? 0;
+  if (last < 0 || before.some(({ touched }) => touched > when)) {
+    const read = before.filter((message) => !left.has(message));
+    return { tokens: about(read, lettersOf(before)), exact: read.length === 0 };
+  }
+  return { tokens: tokensOf(before[last]) + about(before.slice(last + 1), lettersOf(before)), exact: last === before.length - 1 };
 }
 
 export class WindowMeter {
@@ -33,15 +50,17 @@ export class WindowMeter {
     this.refused = false;
   }
 
-  // The conversation is another one, has another reply, or something else is being written, in place of `editing`.
-  update(conversation, editing, text) {
+  // The conversation is another one, has another reply, or something else is being written, in place of `editing`, with
+  // these files.
+  update(conversation, editing, text, files) {
     this.asking.abort();
     clearTimeout(this.timer);
-    const before = counted(conversation, editing), window = this.models.window();
-    const written = text.trim() ? Math.ceil(text.length / LETTERS) + AROUND : 0;
-    this.show(before + written, written > 0 || path(conversation).some(({ left }) => left));
-    if (window === 0 || written === 0 || this.refused || before + text.length / FEWEST < ASK * window) return;
-    this.timer = setTimeout(() => this.ask(before, text), WAIT_MS);
+    const { tokens: before, exact } = counted(conversation, editing), window = this.models.window();
+    const letters = files.reduce((sum, { kind, data }) => sum + (kind === 'text' ? data?.length ?? 0 : 0), text.trim() ? text.length : 0);
+    const written = letters > 0 ? Math.ceil(letters / LETTERS) + AROUND : 0;
+    this.show(before + written, written > 0 || !exact);
+    if (window === 0 || written === 0 || this.refused || before + letters / FEWEST < ASK * window) return;
+    this.timer = setTimeout(() => this.ask(before, textOf({ text, files })), WAIT_MS);
   }
 
   async ask(before, text) {

@@ -80,12 +80,12 @@ struct drafting {
     int64_t own_ns;            /* nanoseconds of this tick beside its decode calls: of the draft model, and of copies */
     int32_t accepted;          /* drafted tokens of this tick that were sampled */
     int32_t fewest;            /* tokens of this tick that a reply got at least */
-    double owed_ns;            /* what a reply has waited for drafts of others beyond LITTLE_MORE, and is to have back */
-    double credit_ns;          /* what drafts may still lose; below 0 there are none */
-    bool has_credit;           /* it was given to begin with */
-    double disturbed;          /* what ticks without drafts take on average, of what they usually take */
-    int64_t tried_at;          /* tick of the last trial of a row count that was not known */
-    bool dropped;              /* this tick computed less of the drafts than was planned */
+    double owed_ns;   /* what a reply has waited for drafts of others beyond LITTLE_MORE, and is to have back */
+    double credit_ns; /* what drafts may still lose; below 0 there are none */
+    bool has_credit;  /* it was given to begin with */
+    double disturbed; /* what ticks without drafts take on average, of what they usually take */
+    int64_t tried_at; /* tick of the last trial of a row count that was not known */
+    bool dropped;     /* this tick computed less of the drafts than was planned */
     int64_t pause,
         paused_until;        /* ticks without drafts after one whose drafts could not be computed; until which tick */
     bool marks;              /* states cannot be cut: they are copied before a draft, and loaded after a wrong one */

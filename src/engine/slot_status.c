@@ -86,6 +86,18 @@ static hearth_resident resident_of(const struct engine *engine, const struct seq
     return r;
 }
 
+/* Of the ones before it in the list, finds that with which it shares most leading cells. */
+static void find_branch(const struct engine *engine, hearth_resident *r)
+{
+    r->branch_of = -1;
+    for (size_t i = 0; i < engine->n_residents; i++) {
+        int32_t other = engine->residents[i].seq_id, n = sharing_between(&engine->sharing, r->seq_id, other);
+        if (n <= r->branch_at) continue;
+        r->branch_of = other;
+        r->branch_at = n;
+    }
+}
+
 /* ---- What of them is stored ---- */
 
 static bool is_known(const struct seq *seq)
@@ -112,9 +124,13 @@ void status_publish(struct engine *engine)
     pthread_mutex_lock(&engine->status_mutex);
     for (size_t i = 0; i < engine->n_slots; i++) engine->status[i] = status_of(engine, &engine->slots[i]);
     engine->n_residents = 0;
-    for (size_t i = 0; i < engine->n_seqs; i++)
-        if (engine->seqs[i].n_cells > 0)
-            engine->residents[engine->n_residents++] = resident_of(engine, &engine->seqs[i]);
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        if (engine->seqs[i].n_cells == 0) continue;
+        hearth_resident *r = &engine->residents[engine->n_residents];
+        *r = resident_of(engine, &engine->seqs[i]);
+        find_branch(engine, r);
+        engine->n_residents++;
+    }
     engine->n_stored = 0;
     for (size_t i = 0; i < engine->n_seqs; i++)
         if (engine->seqs[i].slot == NULL && is_known(&engine->seqs[i]) && engine->seqs[i].stored.mark.n > 0)

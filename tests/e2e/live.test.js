@@ -189,3 +189,33 @@ test('the page gives orders, and says why it may not', async (t) => {
   assert.deepEqual(page.faults, []);
   await server.stop();
 });
+
+test('where conversations part is a tree, in numbers and as a picture', async (t) => {
+  const server = await serve({ t });
+  const system = { role: 'system', content: 'You are a helpful assistant who answers in few words, and who never tells anybody how it came to know so much about ships, sails and harbours.' };
+  const ask = (...words) => server.client.chat({ messages: [system, ...words.map((content, i) => ({ role: i % 2 ? 'assistant' : 'user', content }))], max_tokens: 8, ignore_eos: true });
+  await ask('Tell me about the wind in the north of the country.');
+  await ask('Tell me about the wind in the south, where it is warm.');
+  await ask('Which ship is the largest one that was ever built?');
+  await server.client.idle();
+  const { resident } = (await server.client.get('/cache')).json;
+  const at = new Map(resident.map((one, i) => [one.seq_id, i]));
+  assert.equal(resident.length, 3);
+  assert.deepEqual(resident.map(({ branch_of: of }) => of >= 0), [false, true, true], JSON.stringify(resident));
+  for (const [i, one] of resident.entries()) {
+    if (one.branch_of < 0) { assert.equal(one.branch_at, 0); continue; }
+    assert.ok(at.get(one.branch_of) < i, 'it is one before it in the list');
+    assert.ok(one.branch_at > 20 && one.branch_at < one.tokens && one.branch_at < resident[at.get(one.branch_of)].tokens && one.branch_at <= one.shared_tokens, JSON.stringify(one));
+  }
+  const page = await openPage(t, await browser(t), server.url);
+  await page.getByRole('button', { name: 'Cache' }).click();
+  await page.locator('svg.tree line').nth(2).waitFor({ state: 'attached' });
+  assert.equal(await page.locator('svg.tree .joint').count(), 2);
+  const label = await page.locator('svg.tree').getAttribute('aria-label');
+  for (const { seq_id: id, tokens } of resident) assert.match(label, new RegExp(`\\b${id} has ${tokens} tokens`));
+  const [left, right] = await page.evaluate(() => [...document.querySelectorAll('svg.tree .joint')].map((joint) => joint.getBBox().x).sort((a, b) => a - b));
+  assert.ok(left > 0 && right < 600, `${left}, ${right}`);
+  await page.locator('section[data-key="saved"]').getByText(/demo: \d+ of \d+ prompt tokens since the start, \d+ %/).waitFor();
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+});

@@ -11,6 +11,10 @@ import { serve, temporaryFolder } from './lib/server.js';
 
 const requestOf = async (page, act) => (await Promise.all([page.waitForRequest('**/v1/chat/completions'), act()]))[0].postDataJSON();
 const echo = (outgoing) => events(outgoing, ['Yes.']);
+const cutOff = (outgoing) => {
+  outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
+  outgoing.end(`data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'I am' }, finish_reason: 'length' }] })}\n\ndata: [DONE]\n\n`);
+};
 const nothing = async (page) => page.waitForFunction(() => document.querySelector('#stop').hidden);
 const text = (name, words, mimeType = 'text/plain') => ({ name, mimeType, buffer: Buffer.from(words) });
 
@@ -134,13 +138,110 @@ test('another model answers again, beside the reply of the first', async (t) => 
   const page = await openPage(t, await browser(t), server.url);
   await send(page, 'Who are you?');
   await replied(page, 1);
-  const body = await requestOf(page, () => page.getByLabel('Again, with another model').selectOption('second'));
+  await page.getByRole('button', { name: 'Again with' }).click();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  const body = await requestOf(page, () => page.locator('#others').getByRole('button', { name: 'second' }).click());
   assert.equal(body.model, 'second');
   await page.locator('.branch').getByText('2 of 2').waitFor();
   await nothing(page);
   assert.match(await textOf(page.locator('.message.assistant .when')), /^second · /);
   assert.equal(await page.inputValue('#model'), 'first');
   assert.deepEqual(page.faults, []);
+  await server.stop();
+});
+
+test('a model that the reply came from goes on with it, and none is asked before one is chosen', async (t) => {
+  const path = join(temporaryFolder(), 'two.yaml');
+  writeFileSync(path, `models:\n  first: {path: ${demo}, context_window: 2048}\n  second: {path: ${demo}, context_window: 2048}\n`);
+  const server = await serve({ t, args: ['--config', path] });
+  const page = await openPage(t, await browser(t), await withReplies(t, server, cutOff));
+  await page.selectOption('#model', 'second');
+  await send(page, 'Who are you?');
+  await nothing(page);
+  await page.selectOption('#model', 'first');
+  const more = await requestOf(page, () => page.getByRole('button', { name: 'Continue this reply' }).click());
+  assert.equal(more.model, 'second');
+  await nothing(page);
+  await page.getByRole('button', { name: 'Again with' }).click();
+  await page.keyboard.press('Escape');
+  assert.equal(await page.locator('.branch').count(), 0);
+  await server.stop();
+});
+
+test('an edit that meets a running reply, or a file that is still read, loses nothing', async (t) => {
+  const server = await start(t);
+  let end;
+  const page = await openPage(t, await browser(t), await withReplies(t, server, (outgoing) => {
+    outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
+    outgoing.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'First half' } }] })}\n\n`);
+    end = () => outgoing.end(`data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: ', second half.' } }] })}\n\ndata: [DONE]\n\n`);
+  }));
+  await send(page, 'Is it so?');
+  await page.getByText('First half').waitFor();
+  await page.getByRole('button', { name: 'Edit this reply' }).click();
+  await page.locator('#notice').getByText('still being written').waitFor();
+  assert.equal(await page.inputValue('#composer-text'), '');
+  end();
+  await page.getByText('First half, second half.').waitFor();
+  await nothing(page);
+  await page.getByRole('button', { name: 'Edit this reply' }).click();
+  await page.setInputFiles('#attach-file', text('a.txt', 'words'));
+  await page.locator('#notice').getByText('Files go with what you ask').waitFor();
+  assert.equal(await page.locator('.attachment').count(), 0);
+  await page.keyboard.press('Escape');
+  // A file that fails while the message waits for it: nothing is sent without it.
+  await page.fill('#composer-text', 'And this?');
+  await page.setInputFiles('#attach-file', { name: 'bad.txt', mimeType: 'text/plain', buffer: Buffer.from([0xff, 0x41]) });
+  await page.locator('#notice').getByText(/bad\.txt cannot be read/).waitFor();
+  assert.equal(await page.inputValue('#composer-text'), 'And this?');
+  await server.stop();
+});
+
+test('what was attached or pasted stays with its conversation, also after a reload', async (t) => {
+  const server = await start(t);
+  const page = await openPage(t, await browser(t), await withReplies(t, server, echo));
+  await send(page, 'One');
+  await nothing(page);
+  await page.fill('#composer-text', 'half written');
+  await page.setInputFiles('#attach-file', text('a.txt', 'words of a file'));
+  await page.locator('.attachment').getByText('a.txt').waitFor();
+  await page.click('#new-conversation');
+  await page.waitForFunction(() => document.querySelectorAll('.attachment').length === 0 && document.getElementById('composer-text').value === '');
+  await page.locator('#conversations .title').getByText('One').click();
+  await page.locator('.attachment').getByText('a.txt').waitFor();
+  assert.equal(await page.inputValue('#composer-text'), 'half written');
+  await page.waitForFunction(() => localStorage.getItem('hearth.drafts')?.includes('words of a file'));
+  await page.reload();
+  await page.locator('.attachment').getByText('a.txt').waitFor();
+  await page.getByRole('button', { name: 'Insert a.txt into the message' }).click();
+  assert.equal(await page.inputValue('#composer-text'), 'half writtenwords of a file');
+  assert.equal(await page.locator('.attachment').count(), 0);
+  await page.fill('#search', 'of a file');
+  await page.keyboard.press('Escape');
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+});
+
+test('two tabs: the later change of a message holds in both, and so does what was left out', async (t) => {
+  const { server, page } = await openLong(t, 6, 1900, echo);
+  const other = await openPage(t, null, page.url(), { context: page.context() });
+  await other.locator('#conversations .title').getByText('Long').click();
+  await other.locator('.message').nth(11).waitFor();
+  await page.getByRole('button', { name: 'Edit this reply' }).last().click();
+  await page.fill('#composer-text', 'Changed here.');
+  await page.getByRole('button', { name: 'Change', exact: true }).click();
+  await page.getByText('Changed here.').waitFor();
+  await page.getByRole('button', { name: 'What now?' }).click();
+  await page.getByRole('button', { name: 'Leave them out' }).click();
+  const n = await page.locator('.message.left').count();
+  await page.waitForFunction(async (title) => (await (await import('/page/storage.js')).all()).some((one) => one.title === title && Object.values(one.messages).some(({ left }) => left)), 'Long');
+  await requestOf(other, () => send(other, 'From the other tab'));
+  await nothing(other);
+  await other.getByText('Changed here.').waitFor();
+  assert.equal(await other.locator('.message.left').count(), n);
+  const body = await requestOf(other, () => send(other, 'Once more'));
+  assert.equal(body.messages.length, 1 + (12 - n) + 2 + 1);
+  assert.ok(body.messages.some(({ content }) => content === 'Changed here.'));
   await server.stop();
 });
 
@@ -159,7 +260,7 @@ const filled = (turns, tokens) => {
 };
 async function openLong(t, turns, tokens, reply) {
   const server = await start(t, { models: { context_window: 2048 } });
-  const page = await openPage(t, await browser(t), reply ? await withReplies(t, server, reply) : server.url);
+  const page = await openPage(t, await browser(t), reply ? await withReplies(t, server, reply) : server.url, { expected: /400 \(Bad Request\)/ }); // of /cache/lookup, where a prompt does not fit
   await page.waitForFunction(() => document.querySelector('#model').options.length > 0);
   await page.setInputFiles('#import-file', { name: 'long.json', mimeType: 'application/json', buffer: filled(turns, tokens) });
   await page.locator('#conversations .title').getByText('Long').click();

@@ -1004,6 +1004,8 @@ size_t hearth_residents(const hearth *instance, hearth_resident *residents, size
                                          .tokens = tokens,
                                          .own_tokens = 30,
                                          .shared_tokens = 10,
+                                         .branch_of = 1,
+                                         .branch_at = 10,
                                          .messages = 2,
                                          .cost_ms = 1.5,
                                          .return_ms = 20,

@@ -53,7 +53,8 @@ static void put_resident(struct buf *out, const hearth_resident *r)
     member_puts(out, "model", r->model);
     buf_printf(out, ",\"seq_id\":%d,\"slot_id\":%d,\"state\":\"%s\",\"tokens\":%d,\"own_tokens\":%d", r->seq_id,
                r->slot_id, hearth_resident_state_name(r->state), r->tokens, r->own_tokens);
-    buf_printf(out, ",\"shared_tokens\":%d,\"messages\":%d", r->shared_tokens, r->messages);
+    buf_printf(out, ",\"shared_tokens\":%d,\"branch_of\":%d,\"branch_at\":%d,\"messages\":%d", r->shared_tokens,
+               r->branch_of, r->branch_at, r->messages);
     buf_printf(out, ",\"kept\":%s", r->kept ? "true" : "false");
     buf_printf(out, ",\"media\":%d,\"media_tokens\":%d", r->media, r->media_tokens);
     buf_printf(out, ",\"cost_ms\":%.3f,\"return_ms\":%.3f,\"hash\":\"%s\",\"last_used\":%lld}", r->cost_ms,
