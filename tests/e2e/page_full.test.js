@@ -264,6 +264,7 @@ async function openLong(t, turns, tokens, reply) {
   await page.waitForFunction(() => document.querySelector('#model').options.length > 0);
   await page.setInputFiles('#import-file', { name: 'long.json', mimeType: 'application/json', buffer: filled(turns, tokens) });
   await page.locator('#conversations .title').getByText('Long').click();
+  await page.locator('.message').nth(2 * turns - 1).waitFor({ state: 'attached' }); // what is written before belongs to the other one
   return { server, page };
 }
 
