@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Builds hearth for ARM (aarch64 Linux) on another machine, with Debian's cross compiler and the libraries of Debian's arm64,
-# and runs tests under qemu-user. By hand, half an hour on two cores: qemu computes some thirty times as slowly, and hides weak
-# ordering of memory and pages of other sizes.
+# and runs tests under qemu-user. By hand. qemu is slow, and hides weak ordering of memory and pages of other sizes.
 #
 #   scripts/arm64.sh                 build/arm64: hearth and the unit tests, which are run
 #   scripts/arm64.sh exactness       the exactness tests of tokens as well
