@@ -102,4 +102,12 @@ while IFS=: read -r file line _; do
     complain "$file:$line: a tier is named outside src/store; loop over STORE_TIERS"
 done < <(grep -nHEr 'STORE_(RAM|RAM_FILE|DISK|REMOTE)\b|"(ram|ram_file|disk|remote)"' src include --include='*.[ch]' --include='*.cpp' |
     grep -v '^src/store/' || true)
+# What Linux has and others have not is asked for by base/os.h. (base/os_linux.c, base/os_confine_linux.c and base/os_bsd.c; the texts of
+# config/table.c may name it.)
+linux='sys/(eventfd|signalfd|prctl|random|syscall|epoll|inotify|timerfd|event|sysctl)\.h|linux/|malloc\.h|asm/'
+calls='eventfd|signalfd|sigtimedwait|memfd_create|prctl|unshare|close_range|pidfd_open|openat2|sched_[gs]etaffinity|pthread_[gs]etaffinity_np|getrandom|pipe2|accept4|strerrordesc_np|malloc_usable_size|malloc_trim|memrchr|mempcpy|strchrnul|qsort_r|gettid|posix_fadvise|madvise|fdatasync|sync_file_range|fallocate|posix_fallocate|copy_file_range|inotify_\w+|epoll_\w+|timerfd_\w+|syscall|renameat2|ppoll|dup3|secure_getenv|pthread_condattr_setclock|pthread_setname_np|clock_nanosleep|kqueue|sysctlbyname'
+names='O_PATH|O_TMPFILE|O_DIRECT|SOCK_CLOEXEC|SOCK_NONBLOCK|MSG_NOSIGNAL|MSG_CMSG_CLOEXEC|SO_PEERCRED|POLLRDHUP|SCHED_BATCH|MADV_\w+|MAP_NORESERVE|CPU_SET\w*|CPU_ISSET|cpu_set_t|st_[amc]tim|SYS_\w+|PR_[A-Z]+_\w+'
+while IFS=: read -r file line _; do
+    complain "$file:$line: a system's own call or name; base/os.h has these"
+done < <(grep -nHEr "#include <($linux)|\b($calls)\(|\b($names)\b|\"/(proc|sys)/" src --include='*.[ch]' --include='*.cpp' | grep -vE '^src/(base/os(_linux|_confine_linux|_bsd)?\.[ch]|config/table\.c):' || true)
 exit $bad

@@ -1,5 +1,6 @@
 /* The clocks of the machine, by clock_gettime(). */
 #include "base/clock.h"
+#include "base/os.h"
 
 #include <time.h>
 
@@ -23,8 +24,7 @@ static void monotonic_wait(struct clock *clock, pthread_cond_t *cond, pthread_mu
         pthread_cond_wait(cond, mutex);
         return;
     }
-    struct timespec ts = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
-    pthread_cond_timedwait(cond, mutex, &ts);
+    os_cond_wait_until(cond, mutex, deadline);
 }
 
 struct clock *clock_monotonic(void)
@@ -35,11 +35,7 @@ struct clock *clock_monotonic(void)
 
 void clock_cond_init(pthread_cond_t *cond)
 {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
+    os_cond_init(cond);
 }
 
 int64_t clock_cpu_of_process(void)

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -26,13 +27,14 @@
 
 struct file_stamp file_stamp_of(const struct stat *st)
 {
+    struct timespec content = os_time_of_content(st), inode = os_time_of_inode(st);
     return (struct file_stamp){.device = (int64_t)st->st_dev,
                                .inode = (int64_t)st->st_ino,
                                .size = st->st_size,
-                               .content_s = st->st_mtim.tv_sec,
-                               .content_ns = st->st_mtim.tv_nsec,
-                               .inode_s = st->st_ctim.tv_sec,
-                               .inode_ns = st->st_ctim.tv_nsec};
+                               .content_s = content.tv_sec,
+                               .content_ns = content.tv_nsec,
+                               .inode_s = inode.tv_sec,
+                               .inode_ns = inode.tv_nsec};
 }
 
 /* Opens the file, since a network file system asks its server then; so it may wait for a disk or a network. O_NONBLOCK:

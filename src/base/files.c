@@ -2,6 +2,7 @@
 #include "base/files.h"
 
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -40,10 +41,8 @@ static int machine_close(struct files *files, int fd)
 static int machine_sync(struct files *files, int fd)
 {
     (void)files;
-    struct stat is;
-    if (fstat(fd, &is) != 0) return -errno;
-    int result; /* on ext4, fdatasync() of a folder may leave out new names */
-    do result = S_ISDIR(is.st_mode) ? fsync(fd) : fdatasync(fd);
+    int result;
+    do result = os_sync(fd);
     while (interrupted(result));
     return outcome(result);
 }

@@ -5,6 +5,7 @@
 #include "base/json_text.h"
 
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/utf8.h"
 
 #include <float.h>
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define READ_FLAGS (JSON_ALLOW_NUL | JSON_DECODE_ANY)
 
@@ -26,7 +26,7 @@ static void make_name(void)
 {
     unsigned char random[16];
     size_t at = (size_t)snprintf(member_name, sizeof member_name, "number:");
-    while (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) continue;
+    os_random(random, sizeof random);
     for (size_t i = 0; i < sizeof random; i++, at += 2) snprintf(member_name + at, 3, "%02x", random[i]);
 }
 

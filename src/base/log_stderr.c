@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -105,7 +106,7 @@ int log_take_stderr(hearth_error *error)
     static bool is_registered;
     int fds[N] = {-1, -1, -1, -1};
     if (own.taken) return HEARTH_OK;
-    if (pipe2(fds, O_CLOEXEC) == 0) fds[CONSOLE] = duplicate(STDERR_FILENO);
+    if (os_pipe(fds) == 0) fds[CONSOLE] = duplicate(STDERR_FILENO);
     if (fds[CONSOLE] >= 0) fds[SHOWN] = duplicate(STDERR_FILENO);
     FILE *console = fds[SHOWN] >= 0 ? fdopen(fds[SHOWN], "w") : NULL;
     int rc;

@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 int thread_refuse(int number, const char *task, hearth_error *error)
@@ -77,7 +76,7 @@ int thread_try(int n, const char *task, hearth_error *error)
 
 void thread_give_way(int steps)
 {
-    setpriority(PRIO_PROCESS, (id_t)gettid(), steps); /* on Linux of this thread alone */
+    os_give_way(steps);
 }
 
 static bool read_cpu(const char **at, size_t *cpu)
@@ -86,12 +85,12 @@ static bool read_cpu(const char **at, size_t *cpu)
     if (!isdigit((unsigned char)**at)) return false;
     *cpu = strtoul(*at, &end, 10);
     *at = end;
-    return *cpu < THREAD_CPUS;
+    return *cpu < OS_CPUS;
 }
 
 bool thread_read_cpus(const char *text, bool *cpus)
 {
-    memset(cpus, 0, THREAD_CPUS * sizeof *cpus);
+    memset(cpus, 0, OS_CPUS * sizeof *cpus);
     for (const char *at = text;; at++) {
         size_t first, last;
         if (!read_cpu(&at, &first)) return false;

@@ -39,9 +39,7 @@ int thread_refuse(int number, const char *task, hearth_error *error);
  * Where the system does not allow it nothing happens. */
 void thread_give_way(int steps);
 
-#define THREAD_CPUS 512 /* that are told apart: as many as llama.cpp does */
-
-/* Reads numbers of CPUs and ranges with a comma between them, "0-7,16": sets those of `cpus`, THREAD_CPUS of them.
+/* Reads numbers of CPUs and ranges with a comma between them, "0-7,16": sets those of `cpus`, OS_CPUS of them.
  * False: it is no such list, or names CPUs that are not told apart. */
 bool thread_read_cpus(const char *text, bool *cpus);
 

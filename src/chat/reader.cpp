@@ -13,10 +13,9 @@
 #include "chat/format.hpp"
 
 extern "C" {
+#include "base/os.h"
 #include "base/utf8.h"
 }
-
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cassert>
@@ -237,7 +236,7 @@ static std::string make_id()
     static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     unsigned char random[24];
     std::string id = "call_";
-    if (getrandom(random, sizeof random, 0) != sizeof random) throw std::runtime_error("no random bytes");
+    os_random(random, sizeof random);
     for (unsigned char byte : random) id += letters[byte % (sizeof letters - 1)];
     return id;
 }

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "cli/agents.h"
 #include "cli/args.h"
 #include "cli/remote.h"
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,7 +58,7 @@ static void become_server(const struct launch *launch, int out, int log)
     put_word(&words, "--port", port);
     for (size_t i = 0; i < launch->sets.len; i++) put_word(&words, "--set", launch->sets.v[i]);
     args_append(&words, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* which comes when this process ends, however it ends */
+    os_end_with_parent(SIGTERM); /* which comes when this process ends, however it ends */
     dup2(out, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     setpgid(0, 0); /* Ctrl-C goes to the agent alone */
@@ -86,7 +86,7 @@ static int start_server(struct launch *launch, hearth_error *error)
     pull_make_folders(launch->home, 0700);
     int log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int rc = HEARTH_OK;
-    if (log < 0 || pipe2(ends, O_CLOEXEC) != 0) {
+    if (log < 0 || os_pipe(ends) != 0) {
         rc = error_set(error, HEARTH_IO, "cannot write %s: %s", path, strerror(errno));
     } else {
         fprintf(stderr, COMMAND ": starting a server on %s, which ends with %s; its log is %s\n", launch->remote.url,
@@ -219,7 +219,7 @@ static int run_agent(const struct launch *launch, const struct agents_settings *
         for (size_t i = 0; i < settings->n_words; i++) args_append(&words, settings->words[i]);
         for (int i = 0; i < launch->n_rest; i++) args_append(&words, launch->rest[i]);
         args_append(&words, NULL);
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* as above */
+        os_end_with_parent(SIGTERM); /* as above */
         for (size_t i = 0; i < settings->n_variables; i++)
             setenv(settings->variables[i].name, settings->variables[i].value, 1);
         execvp(words.v[0], (char *const *)(uintptr_t)words.v);

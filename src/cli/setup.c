@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/nearest.h"
+#include "base/os.h"
 #include "base/utf8.h"
 #include "pull/declare.h"
 
@@ -147,7 +148,7 @@ void setup_take_starter(void)
 
 const char *setup_starter(void)
 {
-    return starter != NULL ? starter : "/proc/self/exe";
+    return starter != NULL ? starter : os_same_program();
 }
 
 /* Installed and built trees alike have bin/hearth beside share/hearth/models/. */
@@ -155,7 +156,7 @@ static int declare_demo(hearth_config *config, hearth_error *error)
 {
     char program[PATH_MAX];
     const ssize_t len = starter != NULL ? snprintf(program, sizeof program, "%s", starter)
-                                        : readlink("/proc/self/exe", program, sizeof program - 1);
+                                        : os_program_path(program, sizeof program - 1);
     if (len < 0 || (size_t)len >= sizeof program)
         return error_set(error, HEARTH_IO,
                          "cannot tell where the program lies, so the demo model is not found: use --model");

@@ -2,6 +2,7 @@
 #include "cli/terminal.h"
 
 #include "base/log_stderr.h"
+#include "base/os.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -9,7 +10,6 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,28 +62,25 @@ int signals_open(void)
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < N_KINDS; i++) sigaddset(&set, kinds[i].number);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return os_signals_open(&set);
 }
 
 enum signal_kind signals_take(int signals)
 {
-    struct signalfd_siginfo info;
-    if (read(signals, &info, sizeof info) != (ssize_t)sizeof info) return SIGNAL_NONE;
+    int number = os_signals_take(signals);
     for (size_t i = 0; i < N_KINDS; i++)
-        if (kinds[i].number == (int)info.ssi_signo) return kinds[i].kind;
+        if (kinds[i].number == number) return kinds[i].kind;
     return SIGNAL_NONE;
 }
 
 bool signals_are_waiting(void)
 {
-    const struct timespec at_once = {0};
     sigset_t redraws, waiting;
     sigemptyset(&redraws);
     for (size_t i = 0; i < N_KINDS; i++)
         if (kinds[i].kind == SIGNAL_REDRAW) sigaddset(&redraws, kinds[i].number);
-    while (sigtimedwait(&redraws, NULL, &at_once) > 0) {
+    while (os_take_pending(&redraws) > 0) {
     }
     sigpending(&waiting);
     for (size_t i = 0; i < N_KINDS; i++)

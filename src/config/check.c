@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/host.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "config/edit.h"
 #include "config/text.h"
@@ -311,10 +312,10 @@ static void check_model(struct check *c)
     if (m->system_prompt_assumed && !m->system_prompt_cache)
         complain(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
     check_split(c);
-    bool cpus[THREAD_CPUS];
+    bool cpus[OS_CPUS];
     if (m->cpus != NULL && !thread_read_cpus(m->cpus, cpus))
         complain(c, "models.*.cpus", "'%s' is no list of CPUs: write numbers below %d and ranges, as in 0-7,16",
-                 m->cpus, THREAD_CPUS);
+                 m->cpus, OS_CPUS);
     if (m->cpus != NULL && strcmp(c->config->server.numa, "none") != 0)
         complain(c, "models.*.cpus", "server.numa is %s, which chooses the CPUs itself: set one of them",
                  c->config->server.numa);

@@ -13,11 +13,11 @@
  * exempt, so that it can always be completed. Large bodies leave some of the memory to small ones. */
 #include "http/connection.h"
 
+#include "base/os.h"
 #include "base/sha256.h"
 
 #include <netinet/in.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* Up to so many bytes a body is small: a chat, without media. */
 #define SMALL_BODY (256u << 10)
@@ -83,7 +83,7 @@ bool http_has_client(const struct http_request *request)
 
 void bodies_init(struct http_server *server)
 {
-    while (getrandom(&server->bodies.secret, sizeof server->bodies.secret, 0) < 0) continue;
+    os_random(&server->bodies.secret, sizeof server->bodies.secret);
     server->bodies.resume = event_new(server->base, -1, 0, resume_all, server);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <event2/buffer.h>
 #include <fcntl.h>
@@ -93,9 +94,8 @@ static void on_hangup(evutil_socket_t fd, short what, void *ud)
     (void)what;
     struct connection *c = ud;
     struct http_server *server = c->server;
-    struct pollfd state = {.fd = fd, .events = POLLRDHUP};
     http_enter(server);
-    if (poll(&state, 1, 0) > 0) connection_gone(c);
+    if (os_is_hung_up(fd)) connection_gone(c);
     http_leave(server);
 }
 
@@ -109,7 +109,9 @@ static void stop_reading(struct connection *c)
     if (c->state == CONNECTION_FLUSHING || c->hangup != NULL || fd < 0) return; /* while flushing, writes fail */
     c->hangup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (c->hangup_fd < 0) return;
-    short what = EV_READ | EV_CLOSED | EV_ET | EV_PERSIST;
+    bool tells =
+        (event_base_get_features(c->server->base) & EV_FEATURE_EARLY_CLOSE) != 0; /* kqueue has no such event */
+    short what = (short)(EV_READ | (tells ? EV_CLOSED : 0) | EV_ET | EV_PERSIST);
     c->hangup = event_new(c->server->base, c->hangup_fd, what, on_hangup, c);
     event_add(c->hangup, NULL);
 }

@@ -166,7 +166,7 @@ void http_stop_listening(struct http_server *server)
 /* A socket that listens, or a negated errno. */
 static int open_tcp(const struct addrinfo *info)
 {
-    int fd = socket(info->ai_family, info->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, info->ai_protocol);
+    int fd = os_socket_nonblocking(info->ai_family, info->ai_socktype, info->ai_protocol);
     if (fd < 0) return -errno;
     int one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -240,7 +240,7 @@ static int listen_all(struct http_server *server, const char *address, struct ad
 
 static int unix_socket(void)
 {
-    return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return os_socket_nonblocking(AF_UNIX, SOCK_STREAM, 0);
 }
 
 /* Removes a stale socket file: one that refuses connections, since its server died. */

@@ -232,12 +232,13 @@ struct http_server *http_open(const struct http_limits *limits, const struct htt
     struct event_base *base = NULL;
     if (config != NULL) {
         /* Events are edge-triggered, with which connections watch for disconnects. */
-        event_config_require_features(config, EV_FEATURE_ET | EV_FEATURE_EARLY_CLOSE);
+        event_config_require_features(config, EV_FEATURE_ET);
         base = event_base_new_with_config(config);
         event_config_free(config);
     }
     if (base == NULL) {
-        error_set(error, HEARTH_UNSUPPORTED, "no event loop with epoll: unset EVENT_NOEPOLL");
+        error_set(error, HEARTH_UNSUPPORTED,
+                  "no event loop with epoll or kqueue: unset EVENT_NOEPOLL and EVENT_NOKQUEUE");
         return NULL;
     }
     /* A write to a closed socket is an error to handle, not a reason to end the process. */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file_watch.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/sha256.h"
 #include "llm/gguf_file.h"
 
@@ -108,7 +109,7 @@ static int feed_file(const struct feeding *feeding, const char *path, hearth_err
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return cannot_read(path, error);
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    os_expect_reading(fd);
     int code = feed_bytes(feeding, fd, path, error);
     close(fd);
     return code;
@@ -244,8 +245,9 @@ static int look_at_open(struct look *look, int fd, const struct llm_part *part, 
     struct stat st;
     if (fstat(fd, &st) != 0) return cannot_look(part->path, error);
     feed_stamp(look->stamp, &st);
-    if (st.st_mtim.tv_sec > look->changed_s) look->changed_s = st.st_mtim.tv_sec;
-    if (st.st_ctim.tv_sec > look->changed_s) look->changed_s = st.st_ctim.tv_sec;
+    int64_t content_s = os_time_of_content(&st).tv_sec, inode_s = os_time_of_inode(&st).tv_sec;
+    if (content_s > look->changed_s) look->changed_s = content_s;
+    if (inode_s > look->changed_s) look->changed_s = inode_s;
     uint64_t size = (uint64_t)st.st_size, n = SPOTS / part->n > 2 ? (uint64_t)(SPOTS / part->n) : 2;
     int code = HEARTH_OK;
     for (uint64_t i = 0; i < n && code == HEARTH_OK; i++) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/little.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "llm/backends.h"
 #include "llm/placement.h"
 
@@ -56,7 +57,7 @@ static int connect_to(const char *host, const char *port, int64_t deadline)
     const struct addrinfo wanted = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}; /* llama.cpp's takes no other */
     struct addrinfo *found = NULL;
     if (getaddrinfo(host, port, &wanted, &found) != 0) return -1;
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), fault = 0;
+    int fd = os_socket_nonblocking(found->ai_family, SOCK_STREAM, 0), fault = 0;
     socklen_t len = sizeof fault;
     bool connected = fd >= 0 && (connect(fd, found->ai_addr, found->ai_addrlen) == 0 ||
                                  (errno == EINPROGRESS && await(fd, POLLOUT, deadline) &&
@@ -84,7 +85,7 @@ static int greet(int fd, const char *endpoint, int64_t deadline, hearth_error *e
 {
     uint8_t request[REQUEST] = {HELLO}, answer[ANSWER];
     little_put(request + 1, CAPABILITIES, 8);
-    bool answered = send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request &&
+    bool answered = os_send(fd, request, sizeof request) == (ssize_t)sizeof request &&
                     receive(fd, answer, sizeof answer, deadline) && little_get(answer, 8) == ANSWER - 8;
     if (!answered) return refuse(endpoint, "does not answer as an RPC server", error);
     const uint8_t *version = answer + 8;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "llm/backends.h"
 #include "llm/context.h"
@@ -12,12 +13,11 @@
 #include <assert.h>
 #include <llama.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_CPUS THREAD_CPUS
-_Static_assert(THREAD_CPUS == GGML_MAX_N_THREADS, "llama.cpp tells as many apart");
+#define MOST_CPUS OS_CPUS
+_Static_assert(OS_CPUS == GGML_MAX_N_THREADS, "llama.cpp tells as many apart");
 
 /* ---- CPUs ---- */
 
@@ -35,10 +35,8 @@ static int count(const struct cpus *cpus)
 /* At least one: CPUs with higher numbers are not told apart. */
 static struct cpus cpus_of_process(void)
 {
-    cpu_set_t allowed;
-    struct cpus cpus = {0};
-    bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
-    for (size_t i = 0; i < MOST_CPUS && known; i++) cpus.v[i] = CPU_ISSET(i, &allowed);
+    struct cpus cpus;
+    os_allowed_cpus(cpus.v, MOST_CPUS);
     if (count(&cpus) == 0) cpus.v[0] = true;
     return cpus;
 }
@@ -74,21 +72,11 @@ int llm_count_threads(const struct llm_threads *threads)
     return n > 0 ? n : 1;
 }
 
-static cpu_set_t set_of(const struct cpus *cpus)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (size_t i = 0; i < MOST_CPUS; i++)
-        if (cpus->v[i]) CPU_SET(i, &set);
-    return set;
-}
-
 void llm_keep_to_cpus(const char *text)
 {
     struct cpus cpus;
     if (text == NULL || !thread_read_cpus(text, cpus.v)) return;
-    cpu_set_t set = set_of(&cpus);
-    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    os_keep_to_cpus(cpus.v, MOST_CPUS);
 }
 
 static int check_cpus(const char *text, hearth_error *error)
@@ -171,7 +159,7 @@ static const struct priority {
     const char *name;
     enum ggml_sched_priority value;
     int policy, realtime; /* as ggml has them; -1: as it was */
-} priorities[] = {{"low", GGML_SCHED_PRIO_LOW, SCHED_BATCH, 0},
+} priorities[] = {{"low", GGML_SCHED_PRIO_LOW, OS_POLICY_LOW, 0},
                   {"normal", GGML_SCHED_PRIO_NORMAL, -1, 0},
                   {"medium", GGML_SCHED_PRIO_MEDIUM, SCHED_FIFO, 40},
                   {"high", GGML_SCHED_PRIO_HIGH, SCHED_FIFO, 80},
@@ -228,7 +216,7 @@ int llm_check_threads(const struct llm_threads *threads, hearth_error *error)
 void llm_take_place(const struct llm_thread_place *place)
 {
     const struct sched_param param = {.sched_priority = place->priority};
-    if (place->has_cpus) pthread_setaffinity_np(pthread_self(), sizeof place->cpus, &place->cpus);
+    if (place->has_cpus) os_keep_to_cpus(place->cpus, MOST_CPUS);
     if (place->policy >= 0) pthread_setschedparam(pthread_self(), place->policy, &param);
 }
 
@@ -262,12 +250,12 @@ struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int
             cpus = (struct cpus){0};
             cpus.v[last] = true;
         }
-        own->cpus = set_of(&cpus);
+        memcpy(own->cpus, cpus.v, sizeof cpus.v);
     }
     /* ggml takes the thread that makes a pool for the one that computes with it. */
     struct llm_thread_place before = {.has_cpus = true};
     struct sched_param param;
-    pthread_getaffinity_np(pthread_self(), sizeof before.cpus, &before.cpus);
+    os_allowed_cpus(before.cpus, MOST_CPUS);
     pthread_getschedparam(pthread_self(), &before.policy, &param);
     before.priority = param.sched_priority;
     struct ggml_threadpool *(*start)(struct ggml_threadpool_params *);

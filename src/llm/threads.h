@@ -3,9 +3,9 @@
 #ifndef LLM_THREADS_H
 #define LLM_THREADS_H
 
+#include "base/os.h"
 #include "hearth.h"
 
-#include <sched.h>
 #include <stdbool.h>
 
 #ifdef __cplusplus
@@ -38,8 +38,7 @@ void llm_keep_to_cpus(const char *cpus);
 
 /* Where a thread runs, and its priority. */
 struct llm_thread_place {
-    bool has_cpus;
-    cpu_set_t cpus;
+    bool has_cpus, cpus[OS_CPUS];
     int policy, priority; /* of sched_setscheduler(2); policy -1: as they were */
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "llm/model_struct.h"
 
@@ -75,10 +76,8 @@ static int run_on(size_t size, struct task *task, size_t *used, hearth_error *er
     pthread_attr_t attributes;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size = (size + page - 1) / page * page;
-    void *stack =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    void *stack = os_map_stack(size);
     if (stack == MAP_FAILED) return thread_refuse(errno, TASK, error);
-    madvise(stack, size, MADV_NOHUGEPAGE);
     pthread_attr_init(&attributes);
     int refused = pthread_attr_setstack(&attributes, stack, size);
     if (refused == 0) refused = pthread_create(&thread, &attributes, work, task);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/media_spans.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "llm/model_struct.h"
 
 #include <assert.h>
@@ -131,7 +132,7 @@ static struct llm_token_texts *open_texts(const struct llm_model *model)
         if (len > texts->longest) texts->longest = len;
     }
     buf_release(&shown);
-    if (texts->n > 0) qsort_r(texts->tokens, texts->n, sizeof *texts->tokens, by_bytes, texts);
+    if (texts->n > 0) os_sort(texts->tokens, texts->n, sizeof *texts->tokens, by_bytes, texts);
     for (size_t i = 1; i < texts->n; i++) {
         struct llm_token_text a = llm_token_text_of(texts, texts->tokens[i - 1]);
         struct llm_token_text b = llm_token_text_of(texts, texts->tokens[i]);

@@ -1,8 +1,10 @@
 /* Programs run on uploads: see child.h. The child has nothing of the server's environment, no file but the upload, is
- * confined (confine.c) and dies with the server. Its stderr is thrown away, since it may hold words of the upload. */
+ * confined (base/confine.h) and dies with the server. Its stderr is thrown away, since it may hold words of the upload.
+ */
 #include "media/child.h"
 
 #include "base/clock.h"
+#include "base/confine.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -15,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,7 +64,7 @@ bool media_child_can_run(const struct media_program *program)
 /* A file in memory with the bytes, at its beginning; -1: there is no memory. */
 static int file_of(const struct media_bytes *upload)
 {
-    int fd = memfd_create("upload", MFD_CLOEXEC);
+    int fd = os_open_nameless();
     size_t done = 0;
     while (fd >= 0 && done < upload->len) {
         ssize_t n = write(fd, upload->v + done, upload->len - done);
@@ -78,7 +79,7 @@ static int file_of(const struct media_bytes *upload)
 
 /* ---- In the child, where only calls are made that are safe after fork() ---- */
 
-static void limit(__rlimit_resource_t what, rlim_t most)
+static void limit(int what, rlim_t most)
 {
     struct rlimit both = {.rlim_cur = most, .rlim_max = most};
     setrlimit(what, &both);
@@ -96,7 +97,7 @@ struct start {
 static void become(const struct start *start, const struct media_program *program)
 {
     static char *const environment[] = {(char *)"PATH=/usr/bin:/bin", (char *)"LC_ALL=C.UTF-8", NULL};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    os_end_with_parent(SIGKILL);
     limit(RLIMIT_CPU, 4 * (rlim_t)program->seconds); /* of all its threads */
     limit(RLIMIT_AS, program->most_memory);
     limit(RLIMIT_FSIZE, 0);
@@ -154,7 +155,7 @@ static int run_found(const struct media_program *program, char *path, int input,
     char *argv[32] = {path};
     int ends[2], status = 1 << 8; /* it failed, unless it says otherwise */
     for (size_t i = 0; program->args[i] != NULL && i < 30; i++) argv[i + 1] = (char *)(uintptr_t)program->args[i];
-    if (pipe2(ends, O_CLOEXEC) != 0) return error_set(error, HEARTH_NO_MEMORY, "cannot be read: %s", strerror(errno));
+    if (os_pipe(ends) != 0) return error_set(error, HEARTH_NO_MEMORY, "cannot be read: %s", strerror(errno));
     const struct start start = {path, argv, input, ends[1], confine_means(), confine_prepare(path)};
     pid_t pid = fork();
     if (pid == 0) become(&start, program);

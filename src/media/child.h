@@ -3,6 +3,7 @@
 #ifndef MEDIA_CHILD_H
 #define MEDIA_CHILD_H
 
+#include "base/os.h"
 #include "media/media.h"
 
 #include <stdbool.h>
@@ -26,7 +27,7 @@ struct media_sink {
 };
 
 /* The upload's name for the program: readable, seekable, and gone with it. */
-#define MEDIA_CHILD_INPUT "/proc/self/fd/0"
+#define MEDIA_CHILD_INPUT OS_STANDARD_INPUT
 
 /* Whether PATH has it, and it can be confined or need not be. */
 bool media_child_can_run(const struct media_program *program);
@@ -36,33 +37,5 @@ bool media_child_can_run(const struct media_program *program);
  * HEARTH_CANCELLED: it was stopped. */
 int media_child_run(const struct media_program *program, const struct media_bytes *upload,
                     const struct media_sink *sink, hearth_error *error);
-
-/* ---- Confinement (confine.c) ----
- * Confines a process that is about to run a program of the machine. It has no network, reaches no other process, and
- * can open no files but those that programs are made of, which it cannot change. Two parts of the kernel do that:
- * Landlock says which files can be opened, a filter of system calls (seccomp) leaves those alone that decoding takes.
- *
- * A process gives up both for itself, without privileges, where namespaces are forbidden too, as they are to a service
- * under systemd's RestrictNamespaces=. */
-
-/* The means of this kernel. */
-struct confine_means {
-    bool files; /* Landlock */
-    bool calls; /* the filter */
-};
-
-/* Tried once, in children that end at once; later calls answer the same. Any thread. */
-struct confine_means confine_means(void);
-
-/* The means that are missing, as "no Landlock", for an error; NULL: nothing. */
-const char *confine_lacks(void);
-
-/* Before fork(): a descriptor for the child, where there is Landlock, of the files that this program may open; -1:
- * none. The caller closes it. */
-int confine_prepare(const char *program);
-
-/* In the child, before it becomes the program: only calls that are safe after fork(). Does all that `means` has; false:
- * one of them failed, and the program must not be run. */
-bool confine_self(const struct confine_means *means, int files);
 
 #endif

@@ -5,17 +5,16 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { REDIRECTS_MAX = 3 };
@@ -38,7 +37,7 @@ static curl_socket_t open_socket(void *ud, curlsocktype purpose, struct curl_soc
         t->refused = true;
         return CURL_SOCKET_BAD;
     }
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    return os_socket(address->family, address->socktype, address->protocol);
 }
 
 static size_t take(char *bytes, size_t size, size_t n, void *ud)
@@ -174,19 +173,6 @@ static int fetch_url(const char *url, const struct media_sources *sources, struc
 
 /* ---- Files ---- */
 
-/* Opens what lies below the folder, wherever its names and links point; -1 with errno. A FIFO does not block. */
-static int open_below(const char *folder, const char *path)
-{
-    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (at < 0) return -1;
-    int fd = (int)syscall(SYS_openat2, at, path, &how, sizeof how), fault = errno;
-    close(at);
-    errno = fault;
-    return fd;
-}
-
 static int read_file(int fd, size_t most, struct buf *bytes, hearth_error *error)
 {
     struct stat status;
@@ -210,7 +196,7 @@ static int fetch_file(const char *path, const struct media_sources *sources, str
     const char *below = plain;
     while (*below == '/') below++;
     bool has_nul = strlen(plain) != (size_t)len;
-    int fd = has_nul ? -1 : open_below(sources->folder, below), fault = has_nul ? ENOENT : errno;
+    int fd = has_nul ? -1 : os_open_below(sources->folder, below), fault = has_nul ? ENOENT : errno;
     int rc = fd >= 0 ? read_file(fd, sources->most_bytes, bytes, error)
                      : error_set(error, HEARTH_INVALID, "is no file below models.*.media_path: %s",
                                  strerror(fault == EXDEV ? ENOENT : fault));

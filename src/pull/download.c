@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -269,7 +270,7 @@ static bool take_body(struct pull_request *request, const char *bytes, size_t le
     /* The pieces that are whole are entered. Their bytes are synced first, or a loss of power would leave entries
      * without. */
     while (d->in_ranges && task->piece < d->journal.n && pull_piece_end(&d->journal, task->piece) <= task->at) {
-        if (fdatasync(d->fd) != 0) return fail_part(d, &request->error) == HEARTH_OK;
+        if (os_sync(d->fd) != 0) return fail_part(d, &request->error) == HEARTH_OK;
         if (pull_journal_enter(&d->journal, task->piece++, &request->error) != HEARTH_OK) return false;
     }
     return true;

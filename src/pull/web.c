@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/utf8.h"
 
 #include <assert.h>
@@ -250,7 +251,7 @@ static curl_socket_t open_public_socket(void *ud, curlsocktype purpose, struct c
 {
     struct pull_request *request = ud;
     if (purpose == CURLSOCKTYPE_IPCXN && address_is_public(&address->addr))
-        return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+        return os_socket(address->family, address->socktype, address->protocol);
     error_set(&request->error, HEARTH_UNSUPPORTED,
               "%s has an address that is not public: a URL that a request names is fetched from public ones alone",
               request->at.origin);

@@ -93,12 +93,10 @@ static int find_former(const char *path, hearth_error *error)
         return -1;
     }
     memcpy(name.sun_path, path, strlen(path) + 1);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = os_socket(AF_UNIX, SOCK_STREAM, 0);
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     bool connected = fd >= 0 && connect(fd, (const struct sockaddr *)&name, sizeof name) == 0;
-    struct ucred peer;
-    socklen_t len = sizeof peer;
-    if (connected && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid()) return fd;
+    if (connected && os_peer_is_same_user(fd)) return fd;
     if (connected)
         failed(error, path, "is listened at by a process of another user: name a path in a folder of this user");
     else if (errno != ENOENT && errno != ECONNREFUSED)
@@ -136,7 +134,7 @@ static bool receive_sockets(struct handover *h, hearth_error *error)
     struct msghdr message = {
         .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = passed.bytes, .msg_controllen = sizeof passed.bytes};
     ssize_t got;
-    do got = recvmsg(h->former, &message, MSG_CMSG_CLOEXEC);
+    do got = os_receive_message(h->former, &message);
     while (got < 0 && errno == EINTR);
     if (got < 0 && errno == ECONNRESET) return false;
     if (got < 0)
@@ -175,7 +173,7 @@ void handover_take(struct handover *h)
     ssize_t got;
     log_event(LOG_INFO, "http", "ready, waiting for the end of the former process");
     setsockopt(h->former, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof forever);
-    send(h->former, &READY, 1, MSG_NOSIGNAL); /* fails where that has ended */
+    os_send(h->former, &READY, 1); /* fails where that has ended */
     do got = recv(h->former, &byte, 1, 0);
     while (got > 0 || (got < 0 && errno == EINTR));
 }
@@ -202,7 +200,7 @@ static bool send_sockets(struct handover *h, int to)
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(n * sizeof *fds);
     memcpy(CMSG_DATA(c), fds, n * sizeof *fds);
-    return sendmsg(to, &message, MSG_NOSIGNAL) == 1;
+    return os_send_message(to, &message) == 1;
 }
 
 static void on_next_says(evutil_socket_t fd, short what, void *ud)

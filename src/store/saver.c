@@ -3,11 +3,11 @@
  * (backpressure). A tier on a server has a queue of its own, of what the tier of saves has taken. The thread alone
  * changes what the tier's backend holds. hit.c reads the queue, for prompts whose parent is still in it. */
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "store/store_struct.h"
 
 #include <assert.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@
 static size_t buffers_find(const struct buffers *buffers, size_t size)
 {
     for (size_t i = buffers->n; i-- > 0;) {
-        size_t usable = malloc_usable_size(buffers->pool[i]);
+        size_t usable = os_usable_size(buffers->pool[i]);
         if (usable >= size && usable / 2 <= size) return i;
     }
     return buffers->n;
@@ -50,7 +50,7 @@ void *store_buffer(struct store *store, size_t size)
     size_t i = buffers_find(buffers, size);
     void *found = i < buffers->n ? buffers->pool[i] : NULL;
     if (found != NULL) {
-        buffers->bytes -= malloc_usable_size(found);
+        buffers->bytes -= os_usable_size(found);
         buffers->n--;
         memmove(buffers->pool + i, buffers->pool + i + 1, (buffers->n - i) * sizeof(void *));
     }
@@ -70,7 +70,7 @@ void store_expect(struct store *store, size_t size)
 static void buffers_give_back(struct store *store, void *buffer)
 {
     struct buffers *buffers = &store->buffers;
-    size_t usable = malloc_usable_size(buffer);
+    size_t usable = os_usable_size(buffer);
     if (usable > POOL_BYTES) {
         free(buffer);
         return;
@@ -80,7 +80,7 @@ static void buffers_give_back(struct store *store, void *buffer)
     store_lock(store);
     while (buffers->n - n_evicted == POOLED_BUFFERS || buffers->bytes + usable > POOL_BYTES) {
         evicted[n_evicted] = buffers->pool[n_evicted];
-        buffers->bytes -= malloc_usable_size(evicted[n_evicted++]);
+        buffers->bytes -= os_usable_size(evicted[n_evicted++]);
     }
     buffers->n -= n_evicted;
     memmove(buffers->pool, buffers->pool + n_evicted, buffers->n * sizeof(void *));

@@ -1,18 +1,19 @@
 /* A backend in this process: libhearth with the models of a configuration.
  *
- * hearth's threads fill the inbox under its lock and announce it through an eventfd; everything else is the main
+ * hearth's threads fill the inbox under its lock and announce it through a descriptor; everything else is the main
  * thread's. */
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "cli/args.h"
 #include "cli/chat/chat_backend.h"
 #include "cli/setup.h"
 #include "cli/terminal.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 struct inbox {
@@ -27,7 +28,7 @@ struct local {
     struct backend base;
     hearth *instance;
     struct inbox inbox;
-    int arrivals; /* eventfd: something is in the inbox */
+    struct os_waker arrivals; /* something is in the inbox */
     hearth_request *request;
     hearth_reader *reader; /* NULL until the request has started */
 };
@@ -68,7 +69,7 @@ static void on_event(void *ud, const hearth_event *event)
     inbox->started = inbox->started || event->type == HEARTH_EVENT_STARTED;
     inbox->progressed = inbox->progressed || event->type == HEARTH_EVENT_PROGRESS;
     inbox->ended = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
-    eventfd_write(local->arrivals, 1);
+    os_waker_wake(&local->arrivals);
     pthread_mutex_unlock(&inbox->lock);
 }
 
@@ -123,12 +124,11 @@ static void emit_delta(void *ud, const hearth_delta *delta)
 static enum signal_kind local_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
 {
     struct local *local = local_of(backend);
-    const enum signal_kind signal = signals_wait(signals, local->arrivals);
+    const enum signal_kind signal = signals_wait(signals, local->arrivals.fd);
     /* Hands over what has arrived. A wake-up may be left from the reply before: then there is nothing. */
     struct emitter *to = &(struct emitter){each, ud};
     struct inbox *inbox = &local->inbox;
-    eventfd_t ignored;
-    eventfd_read(local->arrivals, &ignored);
+    os_waker_clear(&local->arrivals);
     pthread_mutex_lock(&inbox->lock);
     struct buf text = inbox->text;
     inbox->text = (struct buf){0};
@@ -183,7 +183,7 @@ static void local_close(struct backend *backend)
     struct local *local = local_of(backend);
     hearth_close(local->instance);
     buf_release(&local->inbox.text);
-    close(local->arrivals);
+    os_waker_close(&local->arrivals);
     free(local);
 }
 
@@ -201,9 +201,11 @@ struct backend *local_open(const char *command, const hearth_config *config, int
                                            local_stop,  local_cache, local_close};
     struct local *local = mem_alloc(sizeof *local);
     hearth_error error;
-    *local = (struct local){
-        .base.ops = &ops, .inbox.lock = PTHREAD_MUTEX_INITIALIZER, .arrivals = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-    local->instance = hearth_open(config, &error);
+    *local = (struct local){.base.ops = &ops, .inbox.lock = PTHREAD_MUTEX_INITIALIZER};
+    if (os_waker_open(&local->arrivals) != 0)
+        error_set(&error, HEARTH_IO, "no descriptor is left: %s", os_error_text(errno));
+    else
+        local->instance = hearth_open(config, &error);
     if (local->instance != NULL && hearth_load(local->instance, load_progress, &signals, &error) == HEARTH_OK)
         return &local->base;
     *status = args_fail(command, &error, setup_failure_status(config, &error));

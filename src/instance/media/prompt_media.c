@@ -6,6 +6,7 @@
 #include "base/little.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
 #include "instance/media/model_media.h"
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 
 /* A medium that is to be encoded. The encoder may still need it when the request has ended. */
 struct medium {
@@ -69,7 +69,7 @@ struct prompt_media *prompt_media_open(struct model_media *model, const hearth_m
 {
     struct prompt_media *media = mem_alloc(sizeof *media);
     unsigned long long secret = 0;
-    while (getrandom(&secret, sizeof secret, 0) != (ssize_t)sizeof secret) continue;
+    os_random(&secret, sizeof secret);
     *media = (struct prompt_media){.model = model, .sharing = *sharing, .n = n};
     media->uploads = mem_alloc(n * sizeof *media->uploads);
     media->texts = mem_alloc(n * sizeof *media->texts);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "instance/models/model_names.h"
 
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #ifdef __GLIBC__
-#include <malloc.h>
 #endif
 
 /* ---- Choosing the next model to load or unload; with the mutex held ---- */
@@ -183,9 +183,7 @@ static void unload(struct model_manager *manager, struct model_entry *entry)
     int64_t begin = clock_now(manager->instance->clock);
     pthread_mutex_unlock(&manager->mutex);
     manager->loader.close(model);
-#ifdef __GLIBC__
-    malloc_trim(0); /* otherwise glibc keeps what was freed in small pieces */
-#endif
+    os_trim_heap();
     double took = clock_to_ms(clock_now(manager->instance->clock) - begin);
     metric_add(&entry->load_metrics.unloads, 1);
     log_event(LOG_INFO, "model", "unloaded", log_str("model", entry->config->name), log_num("took_ms", took));

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "config/table.h"
 #include "llm/sampler.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define KEY(name) "models.*.sampling." name
 static const struct number {
@@ -165,8 +165,8 @@ hearth_sampling sampling_complete(const hearth_sampling *given, const struct con
     if (all.seed < 0) all.seed = config->sampling.seed;
     if (all.seed < 0) {
         uint32_t random = 0;
-        ssize_t got = getrandom(&random, sizeof random, 0);
-        all.seed = got == sizeof random ? random : clock_unix_ms();
+        os_random(&random, sizeof random);
+        all.seed = random;
     }
     return all;
 }

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "instance/requests/request.h"
 
 #include <assert.h>
@@ -14,7 +15,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* ---- Entries ---- */
 
@@ -79,8 +79,7 @@ struct reply_book *reply_book_open(size_t bytes)
 {
     struct reply_book *book = mem_alloc(sizeof *book);
     book->limit = bytes;
-    ssize_t got = getrandom(&book->base, sizeof book->base, 0);
-    (void)got; /* it keeps collisions from being made, which cost time alone */
+    os_random(&book->base, sizeof book->base); /* it keeps collisions from being made, which cost time alone */
     book->base = book->base % (PRIME - 1000) + 500;
     pthread_mutex_init(&book->mutex, NULL);
     return book;

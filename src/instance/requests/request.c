@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "instance/models/adapters.h"
 #include "instance/models/model_names.h"
 #include "instance/parameters/parameters.h"
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* ---- Life ---- */
 
@@ -88,8 +88,7 @@ static void set_id(struct job *job, const char *id)
 {
     if (id == NULL) {
         uint64_t random = 0;
-        ssize_t got = getrandom(&random, sizeof random, 0);
-        (void)got; /* an id is a name for logs: even 0 would do */
+        os_random(&random, sizeof random);
         snprintf(job->id, sizeof job->id, "req-%016llx", (unsigned long long)random);
     } else {
         snprintf(job->id, sizeof job->id, "%s", id);

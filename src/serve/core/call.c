@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "serve/core/errors.h"
 #include "serve/core/keys.h"
 #include "serve/core/server.h"
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* A client that disconnected before its answer: nginx's status for it, in the log and the metrics only. */
 #define STATUS_CLIENT_GONE 499
@@ -23,8 +23,7 @@
 void call_random_name(char *out, size_t size)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345"; /* 32: no letter is likelier */
-    ssize_t got = getrandom(out, size - 1, 0);
-    (void)got; /* requests of up to 256 bytes never fail */
+    os_random(out, size - 1);
     for (size_t i = 0; i + 1 < size; i++) out[i] = letters[(unsigned char)out[i] % 32];
     out[size - 1] = '\0';
 }

@@ -1,5 +1,5 @@
 /* The publisher's thread and its sockets: see publisher.h. Only this thread uses the sockets; other threads wake it
- * through an eventfd.
+ * through a descriptor.
  *
  * No other thread waits for a router. One that reads slowly holds up the publisher for a second; if that does not help,
  * messages are dropped for it, and after a while everything is sent again. */
@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "serve/events/wire.h"
 
@@ -17,7 +18,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -61,7 +61,7 @@ struct kept {
 struct publisher {
     hearth *instance;
     void *zmq, *events, *replay; /* replay NULL: none */
-    int wake;                    /* eventfd */
+    struct os_waker wake;
     pthread_t thread;
     bool started;
     _Atomic bool stopping;
@@ -92,9 +92,7 @@ static int64_t now(void)
 static void wake(void *ud)
 {
     const struct publisher *p = ud;
-    const uint64_t one = 1;
-    ssize_t written = write(p->wake, &one, sizeof one); /* where that fails it is awake already */
-    (void)written;
+    os_waker_wake(&p->wake);
 }
 
 /* ---- Keeping ---- */
@@ -287,18 +285,16 @@ static void *publisher_main(void *ud)
 {
     struct publisher *p = ud;
     thread_give_way(NICE);
-    zmq_pollitem_t items[N_ITEMS] = {[WAKE] = {.fd = p->wake, .events = ZMQ_POLLIN},
+    zmq_pollitem_t items[N_ITEMS] = {[WAKE] = {.fd = p->wake.fd, .events = ZMQ_POLLIN},
                                      [EVENTS] = {.socket = p->events, .events = ZMQ_POLLIN},
                                      [REPLAY] = {.socket = p->replay, .events = ZMQ_POLLIN}};
-    uint64_t wakes;
     bool more = false;
     while (!atomic_load(&p->stopping)) {
         /* Until the thread has something to do by itself; -1: never. */
         int64_t resend_in = p->resend_at - now();
         long wait_ms = more ? 0 : !p->resend ? -1 : resend_in <= 0 ? 0 : (long)clock_to_ms(resend_in) + 1;
         zmq_poll(items, p->replay != NULL ? N_ITEMS : N_ITEMS - 1, wait_ms);
-        ssize_t got = read(p->wake, &wakes, sizeof wakes); /* one read clears all */
-        (void)got;
+        os_waker_clear(&p->wake);
         /* A message of an XPUB socket begins with 1 where a router subscribes, with 0 where one leaves. */
         struct frame frame;
         while (receive(p->events, &frame, 1) > 0) {
@@ -367,9 +363,8 @@ static int open_sockets(struct publisher *p, const struct publisher_params *para
 
 static int start(struct publisher *p, const struct publisher_params *params, hearth_error *error)
 {
-    p->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (p->wake < 0)
-        return error_at(error, HEARTH_IO, "server.kv_events", "server.kv_events: eventfd: %s", strerror(errno));
+    if (os_waker_open(&p->wake) != 0)
+        return error_at(error, HEARTH_IO, "server.kv_events", "server.kv_events: no descriptor: %s", strerror(errno));
     int rc = open_sockets(p, params, error);
     if (rc != HEARTH_OK) return rc;
     rc = hearth_follow_blocks(p->instance, wake, p, error);
@@ -406,7 +401,7 @@ void publisher_close(struct publisher *p)
     if (p->events != NULL) zmq_close(p->events);
     if (p->replay != NULL) zmq_close(p->replay);
     if (p->zmq != NULL) zmq_ctx_term(p->zmq);
-    if (p->wake >= 0) close(p->wake);
+    os_waker_close(&p->wake);
     wire_release(&p->batch);
     for (size_t i = 0; i < p->n_topics; i++) free(p->topics[i]);
     free(p->topics);

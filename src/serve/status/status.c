@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/metrics.h"
+#include "base/os.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/models.h"
@@ -60,7 +61,7 @@ void openmetrics_put(struct buf *out, const char *text, const struct exemplars *
             buf_append(out, text, (size_t)(end - text) - (is_counter ? strlen(total) : 0));
             buf_append(out, end, (size_t)(line_end - end));
         } else {
-            const char *value = memrchr(text, ' ', len);
+            const char *value = os_find_last(text, ' ', len);
             const struct exemplar *one = exemplars_find(exemplars, text, (size_t)(value - text));
             buf_append(out, text, len);
             if (one != NULL) buf_printf(out, " # {trace_id=\"%s\"} %.17g %.3f", one->trace_id, one->value, one->unix_s);

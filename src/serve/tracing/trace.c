@@ -3,12 +3,12 @@
 #include "serve/tracing/trace.h"
 
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* A span's flags: those of its trace, whether it is known where its parent is, and whether that is another program. */
 enum { FLAG_SAMPLED = 0x01, FLAG_HAS_REMOTE = 0x100, FLAG_REMOTE = 0x200 };
@@ -250,8 +250,7 @@ static void put_server_span(struct buf *out, const struct trace *trace)
 static void put_stage_span(struct buf *out, const struct trace *trace, const struct trace_stage *stage)
 {
     uint8_t id[SPAN_ID_BYTES] = {0};
-    ssize_t got = getrandom(id, SPAN_ID_BYTES, 0);
-    (void)got;  /* so few bytes never fail */
+    os_random(id, SPAN_ID_BYTES);
     id[0] |= 1; /* zero would be none */
     buf_puts(out, "{");
     put_id(out, "traceId", trace->self.trace, TRACE_ID_BYTES);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/metrics.h"
+#include "base/os.h"
 #include "base/thread.h"
 
 #include <curl/curl.h>
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define LOG_GROUP "tracing"
 
@@ -78,8 +78,7 @@ struct trace *tracer_begin(struct tracer *t, const char *traceparent)
     if (t == NULL) return NULL;
     struct trace *trace = mem_alloc(sizeof *trace);
     struct traceparent *self = &trace->self;
-    ssize_t got = getrandom(self, sizeof *self, 0);
-    (void)got; /* so few bytes never fail */
+    os_random(self, sizeof *self);
     self->trace[0] |= 1;
     self->span[0] |= 1; /* neither may be zero */
     self->sampled = true;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "store/remote/redis_replies.h"
 #include "store/remote/redis_tls.h"
 
@@ -117,7 +118,7 @@ static int send_some(struct exchange *x, hearth_error *error)
         advance(x->batch, &at, pieces[message.msg_iovlen].iov_len);
     } while (pieces[message.msg_iovlen].iov_len > 0 && ++message.msg_iovlen < PIECES_AT_ONCE);
     ssize_t n = to->tls != NULL ? redis_tls_send(to->tls, pieces[0].iov_base, pieces[0].iov_len)
-                                : sendmsg(to->fd, &message, MSG_NOSIGNAL);
+                                : os_send_message(to->fd, &message);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, io_reason(to));
     if (n <= 0) return 0;
     advance(x->batch, &x->sent, (size_t)n);
@@ -199,7 +200,7 @@ static int open_socket(const struct sockaddr_storage *address, socklen_t size, i
                        hearth_error *error)
 {
     int on = 1, fault = 0, result = 0;
-    *fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    *fd = os_socket_nonblocking(address->ss_family, SOCK_STREAM, 0);
     if (*fd < 0) return fail_io(error, strerror(errno));
     if (address->ss_family != AF_UNIX) setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (connect(*fd, (const struct sockaddr *)address, size) != 0) fault = errno;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -94,7 +95,7 @@ static struct node *node_at(const struct redis_cluster *cluster, const struct re
  * or writes a question mark: it is where the one that says so was reached. */
 static bool parse_address(const struct node *said_by, const char *text, size_t len, struct redis_address *address)
 {
-    const char *colon = memrchr(text, ':', len);
+    const char *colon = os_find_last(text, ':', len);
     *address = *redis_address(said_by->client);
     if (colon == NULL) return false;
     size_t host_len = (size_t)(colon - text);

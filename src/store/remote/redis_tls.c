@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log_stderr.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -122,7 +123,7 @@ static int fd_of(BIO *bio)
 
 static int write_socket(BIO *bio, const char *bytes, int size)
 {
-    return outcome_of_socket(bio, send(fd_of(bio), bytes, (size_t)size, MSG_NOSIGNAL), BIO_FLAGS_WRITE);
+    return outcome_of_socket(bio, os_send(fd_of(bio), bytes, (size_t)size), BIO_FLAGS_WRITE);
 }
 
 static int read_socket(BIO *bio, char *bytes, int size)
