@@ -5,6 +5,7 @@
 #include "base/media_spans.h"
 #include "base/memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -295,7 +296,8 @@ static double marks_ns(const struct engine *engine, const struct choice *choice,
 
 /* The number of drafted rows with the most tokens a second, with the calls that it owes the others. A number that was
  * never seen is taken if the credit bears the longest time that it can take. */
-static int32_t choose_rows(struct engine *engine, struct choice *choice, const struct adapter_turn *turn, int32_t most)
+static int32_t choose_rows(struct engine *engine, struct choice *choice, const struct adapter_turn *turn, int32_t most,
+                           double credit)
 {
     const struct row_times *times = &engine->drafting.row_times;
     int32_t replies = (int32_t)choice->n + choice->n_again, best = 0;
@@ -319,7 +321,7 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         bounds[rows] = (struct bounds){longest, marks, is_bold};
         double loss = most_ns - plain * tokens / (double)choice->n;
         took += (double)engine->drafting.own_ns; /* it is spent, but the streams wait for it */
-        if (took > longest || is_bold || with <= rate || loss > engine->drafting.credit_ns) continue;
+        if (took > longest || is_bold || with <= rate || loss > credit) continue;
         if (owed > 0 && with <= least * OWED_PAYS) continue;
         rate = with;
         if (owed == 0) least = rate;
@@ -362,6 +364,7 @@ static size_t find_candidates(struct engine *engine, size_t set, struct candidat
         run->draft.n = 0;
         /* The state is that of before a wrong draft; the slot is about to be taken, and must not go back again. */
         if (draft_again(slot) > 0 || engine->preemption.victim == slot) most = 0;
+        if (engine->drafting.credit_ns >= 0) run->draft.missed.n = 0;
         if (most > 0) guess(engine, slot);
         candidates[n++] = (struct candidate){.slot = i, .most = most, .sure = 1, .tokens = 1};
     }
@@ -503,6 +506,20 @@ static bool depth_changes(struct engine *engine, size_t set)
     return changes;
 }
 
+/* These rows are not computed, for lack of credit. */
+static void miss(struct engine *engine, const struct choice *choice, int32_t n_rows)
+{
+    const struct row_times *times = &engine->drafting.row_times;
+    int32_t replies = (int32_t)choice->n + choice->n_again;
+    double plain = row_times_of(times, replies);
+    for (size_t i = 0; i < choice->n && n_rows > 0; i++) {
+        int32_t n = 0;
+        for (int32_t k = 0; k < n_rows; k++) n += choice->order[k] == (int32_t)i;
+        draft_miss(&engine->slots[choice->v[i].slot], n, (row_times_of(times, replies + n_rows) - plain) / n_rows,
+                   plain / (double)choice->n);
+    }
+}
+
 void draft_plan(struct engine *engine, const struct adapter_turn *turn)
 {
     struct drafting *drafting = &engine->drafting;
@@ -513,13 +530,15 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     if (drafting->rescales && drafting->params.guess == NULL) return;
     if (!engine->drafts || metric_get(&engine->stats->ticks) < drafting->paused_until) return;
     bool prompts = has_prompts(engine, set), lacks = drafting->model_lacks && !prompts;
-    if (drafting->credit_ns < 0 && drafting->params.guess == NULL && !lacks) return;
+    bool owes = drafting->credit_ns < 0 && drafting->params.guess == NULL && !lacks;
+    if (owes && prompts) return;
     /* In a call of several micro-batches a window would lose what it needs once the draft is cut. */
     if (!engine->policy.cuts_anywhere && prompts) return;
     struct candidate candidates[ROW_TIMES / 2];
     struct choice choice = {.v = candidates, .even = false};
     choice.n = find_candidates(engine, set, candidates, sizeof candidates / sizeof *candidates);
-    if (drafting->model != NULL && choice.n > 0 && !prompts) guess_with_model(engine, candidates, choice.n, turn);
+    if (drafting->model != NULL && choice.n > 0 && !prompts && !owes)
+        guess_with_model(engine, candidates, choice.n, turn);
     drafting->model_lacks = drafting->model_lacks && choice.n > 0;
     choice.even = choice.n > 1 && !engine->policy.one_pool;
     for (size_t i = 0; i < choice.n; i++) {
@@ -535,7 +554,11 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     int32_t part = engine->tick_budget.last / BESIDE_PART; /* of the prompts' tokens */
     int32_t n_rows = drafting->params.guess != NULL ? choose_likely(engine, &choice, most, 0)
                      : prompts ? choose_likely(engine, &choice, part < most ? part : most, BESIDE_CHANCE)
-                               : choose_rows(engine, &choice, turn, most);
+                               : choose_rows(engine, &choice, turn, most, owes ? HUGE_VAL : drafting->credit_ns);
+    if (owes) {
+        miss(engine, &choice, n_rows);
+        return;
+    }
     for (int32_t i = 0; i < n_rows; i++) engine->needs[candidates[choice.order[i]].slot].drafted++;
 }
 

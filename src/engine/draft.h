@@ -43,6 +43,13 @@ struct draft_mark {
     int32_t n; /* cells that the sequence had in this tick; 0: there is no copy */
 };
 
+/* A guess that was not computed, since drafts had lost too much. The next tokens show what it would have brought. */
+struct draft_missed {
+    int32_t tokens[DRAFT_MOST];
+    int32_t n, right;   /* tokens; 0: there is none. How many of them have come */
+    double worth, cost; /* nanoseconds that each right one would have saved, and that its rows would have taken */
+};
+
 /* Tokens that may follow those of a run. */
 struct draft {
     int32_t tokens[DRAFT_MOST];
@@ -59,6 +66,7 @@ struct draft {
         struct tokens tokens;
         struct suffix_index suffixes;
     } past;
+    struct draft_missed missed;
     uint64_t serial;               /* of the engine's replies */
     int32_t n_drafted, n_accepted; /* over the whole reply */
     int32_t back_to;               /* cells that a wrong draft has left where the state cannot be cut; 0: others */
@@ -82,6 +90,7 @@ struct drafting {
     int32_t fewest;            /* tokens of this tick that a reply got at least */
     double owed_ns;   /* what a reply has waited for drafts of others beyond LITTLE_MORE, and is to have back */
     double credit_ns; /* what drafts may still lose; below 0 there are none */
+    double missed_ns; /* what drafts would have saved while there was no credit */
     bool has_credit;  /* it was given to begin with */
     double disturbed; /* what ticks without drafts take on average, of what they usually take */
     int64_t tried_at; /* tick of the last trial of a row count that was not known */
@@ -99,6 +108,10 @@ void draft_release(struct draft *draft);
 /* Guesses for the replies of the set of adapters whose turn it is, and chooses how much of each guess is computed:
  * plan_need.drafted. */
 void draft_plan(struct engine *engine, const struct adapter_turn *turn);
+
+/* There is no credit: the slot's draft, its first n tokens, is not computed. Each row of it would cost so many
+ * nanoseconds, and each right token save so many. */
+void draft_miss(struct slot *slot, int32_t n, double row_ns, double worth);
 
 /* The token behind the first i of the slot's draft was sampled. Returns whether it is the drafted one. */
 bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token);

@@ -3,6 +3,8 @@
 #include "engine/core.h"
 #include "engine/draft.h"
 
+#include <string.h>
+
 #define PAUSE        16 /* ticks without drafts after a call with some that failed; more each time */
 #define PAUSE_MOST   4096
 #define MODEL_WEIGHT 16 /* of the last guesses of a draft model, how many count */
@@ -14,6 +16,7 @@
 #define WORST_TICK  4
 #define DEBT        16 /* calls without drafts: there is no more to make good */
 #define KEPT        64 /* ticks that an average is of */
+#define MISSED      2  /* times as much as was lost would have been saved: drafts are made again */
 
 int32_t draft_evidence(const struct draft *draft, int32_t i)
 {
@@ -30,9 +33,29 @@ bool draft_credit_is_whole(const struct drafting *drafting, double plain)
     return drafting->credit_ns >= CREDIT * plain;
 }
 
+void draft_miss(struct slot *slot, int32_t n, double row_ns, double worth)
+{
+    struct draft *draft = &slot->run->draft;
+    struct draft_missed *missed = &draft->missed;
+    if (missed->n > 0 || n == 0) return; /* the one before it shows first */
+    *missed = (struct draft_missed){.n = n, .cost = n * row_ns, .worth = worth};
+    memcpy(missed->tokens, draft->tokens, (size_t)n * sizeof *missed->tokens);
+}
+
+static void note_missed(struct drafting *drafting, struct draft_missed *missed, int32_t token)
+{
+    if (missed->n == 0) return;
+    bool right = missed->tokens[missed->right] == token;
+    missed->right += right;
+    if (right && missed->right < missed->n) return;
+    drafting->missed_ns += missed->right * missed->worth - missed->cost;
+    missed->n = 0;
+}
+
 bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token)
 {
     struct draft *draft = &slot->run->draft;
+    note_missed(&engine->drafting, &draft->missed, token);
     bool right = i < draft->n && draft->tokens[i] == token;
     draft->streak = right ? draft->streak + 1 : 0;
     if (i >= draft->n) return false;
@@ -97,6 +120,15 @@ static void note_waiting(struct drafting *drafting, double took, double plain)
     if (drafting->owed_ns < 0) drafting->owed_ns = 0;
 }
 
+/* A loss is forgiven once drafts would have saved more in its place, as where a reply begins to copy a text. */
+static void forgive(struct drafting *drafting, double plain)
+{
+    if (drafting->missed_ns < -CREDIT * plain) drafting->missed_ns = -CREDIT * plain;
+    bool pays = drafting->missed_ns >= -MISSED * drafting->credit_ns;
+    if (drafting->credit_ns < 0 && pays) drafting->credit_ns = 0;
+    if (drafting->credit_ns >= 0) drafting->missed_ns = 0;
+}
+
 /* The tick computed replies alone, and all that was planned: compares what it took with what its tokens would have
  * taken without drafts. */
 static void keep_account(struct engine *engine)
@@ -118,6 +150,7 @@ static void keep_account(struct engine *engine)
     if (drafting->credit_ns > CREDIT * plain || !drafting->has_credit) drafting->credit_ns = CREDIT * plain;
     if (drafting->credit_ns < -DEBT * plain) drafting->credit_ns = -DEBT * plain;
     drafting->has_credit = true;
+    forgive(drafting, plain);
 }
 
 void draft_learn(struct engine *engine)

@@ -512,6 +512,29 @@ static void behind_another_prompt_calls_may_take_longer(void **state)
     }
 }
 
+/* Drafts have lost so much that they would be left out for 800 calls. But these guesses, which are not computed, are
+ * right, and would have saved more. */
+static void what_was_lost_is_forgiven_where_guesses_are_right(void **state)
+{
+    struct rig *rig = *state;
+    struct client first, second;
+    be_machine(rig, &(struct machine){.row_ms = 0.1, .cuts = true});
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000, .draft = all_sources});
+    client_init(&first, 0, 100, 1000);
+    client_init(&second, 0, 100, 1000);
+    run_alone(rig, &first);
+    rig->engine->drafting.credit_ns = -120e6;
+    run_alone(rig, &second);
+    assert_true(client_got_right_reply(&second));
+    double speedup = first.result.predicted_ms / second.result.predicted_ms;
+    print_message("a repeated reply, behind a debt of 12 calls: %.2f times as fast\n", speedup);
+    assert_true(speedup > 6);
+    client_release(&first);
+    client_release(&second);
+    engine_close(rig->engine);
+    rig->engine = NULL;
+}
+
 /* The machine has something else to do in one call. */
 static int disturbed_call;
 
@@ -745,6 +768,7 @@ int main(void)
         engine_test(a_repeated_reply_is_as_fast_as_rows_are_cheap),
         engine_test(a_reply_alone_may_take_longer_than_a_gap),
         engine_test(behind_another_prompt_calls_may_take_longer),
+        engine_test(what_was_lost_is_forgiven_where_guesses_are_right),
         engine_test(a_disturbed_call_hides_no_better_number),
         engine_test(a_stream_beside_a_drafting_one_keeps_two_thirds_of_its_rate),
         engine_test(long_drafts_and_calls_without_take_the_place_of_short_ones),
