@@ -506,17 +506,18 @@ static bool depth_changes(struct engine *engine, size_t set)
     return changes;
 }
 
-/* These rows are not computed, for lack of credit. */
+/* These rows are not computed, for lack of credit. They count as dear as they can be. */
 static void miss(struct engine *engine, const struct choice *choice, int32_t n_rows)
 {
-    const struct row_times *times = &engine->drafting.row_times;
+    const struct drafting *drafting = &engine->drafting;
     int32_t replies = (int32_t)choice->n + choice->n_again;
-    double plain = row_times_of(times, replies);
+    double plain = row_times_of(&drafting->row_times, replies);
+    double row_ns = (row_times_most(&drafting->row_times, replies + n_rows) - plain) / n_rows;
+    double copies = drafting->marks ? drafting->mark_ns + drafting->back_ns : 0;
     for (size_t i = 0; i < choice->n && n_rows > 0; i++) {
         int32_t n = 0;
         for (int32_t k = 0; k < n_rows; k++) n += choice->order[k] == (int32_t)i;
-        draft_miss(&engine->slots[choice->v[i].slot], n, (row_times_of(times, replies + n_rows) - plain) / n_rows,
-                   plain / (double)choice->n);
+        draft_miss(&engine->slots[choice->v[i].slot], n, n * row_ns + copies, plain / (double)choice->n);
     }
 }
 

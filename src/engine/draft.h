@@ -109,9 +109,9 @@ void draft_release(struct draft *draft);
  * plan_need.drafted. */
 void draft_plan(struct engine *engine, const struct adapter_turn *turn);
 
-/* There is no credit: the slot's draft, its first n tokens, is not computed. Each row of it would cost so many
- * nanoseconds, and each right token save so many. */
-void draft_miss(struct slot *slot, int32_t n, double row_ns, double worth);
+/* There is no credit: the first n tokens of the slot's draft are not computed. They would cost so many nanoseconds, and
+ * each right one save so many. */
+void draft_miss(struct slot *slot, int32_t n, double cost, double worth);
 
 /* The token behind the first i of the slot's draft was sampled. Returns whether it is the drafted one. */
 bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token);

@@ -33,12 +33,12 @@ bool draft_credit_is_whole(const struct drafting *drafting, double plain)
     return drafting->credit_ns >= CREDIT * plain;
 }
 
-void draft_miss(struct slot *slot, int32_t n, double row_ns, double worth)
+void draft_miss(struct slot *slot, int32_t n, double cost, double worth)
 {
     struct draft *draft = &slot->run->draft;
     struct draft_missed *missed = &draft->missed;
     if (missed->n > 0 || n == 0) return; /* the one before it shows first */
-    *missed = (struct draft_missed){.n = n, .cost = n * row_ns, .worth = worth};
+    *missed = (struct draft_missed){.n = n, .cost = cost, .worth = worth};
     memcpy(missed->tokens, draft->tokens, (size_t)n * sizeof *missed->tokens);
 }
 
