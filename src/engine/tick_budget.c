@@ -19,6 +19,12 @@
 
 enum { SMALL, TILED };
 
+/* Of calls for which weights are copied. By how much the sums of the last ones fade with each. They have the same size
+ * where it varies by less than the square root of this part. A token costs a part of its share at least. */
+#define FADES      0.875
+#define LIKE       64
+#define LEAST_PART 64
+
 void tick_budget_init(struct tick_budget *p, int64_t max_token_gap_ns, int32_t first_tokens)
 {
     *p = (struct tick_budget){.max_ns = (double)max_token_gap_ns * AIM, .first = first_tokens, .last = first_tokens};
@@ -44,8 +50,30 @@ static double whole_tiles(const struct tick_budget *p, double ns)
     return fitting(p, ns * ONE_TILE, p->token_ns[TILED]) >= ATTENTION_TILE ? ATTENTION_TILE : 0;
 }
 
+/* Tokens where weights are copied for calls of many: as many as there is time for beside the copies, or fewer than
+ * cause them. Where the copies were never seen one call finds out. */
+static double beside_copies(const struct tick_budget *p, const struct tick_room *room)
+{
+    double least = p->copies_from - room->reply_tokens, tokens = p->first;
+    if (least < 1) least = 1;
+    if (p->token_ns[SMALL] > 0) tokens = fitting(p, room->ns, p->token_ns[SMALL]);
+    if (p->token_ns[TILED] <= 0) return tokens < least || p->token_ns[SMALL] > 0 ? tokens : least - 1;
+    double many = (room->ns - p->call_ns - p->copy_ns) / p->token_ns[TILED];
+    if (many >= least) return many;
+    return tokens < least ? tokens : least - 1;
+}
+
+static int32_t keep_to(struct tick_budget *p, const struct tick_room *room, double tokens)
+{
+    if (tokens > room->most) tokens = room->most;
+    if (tokens < 1) tokens = 1;
+    p->last = (int32_t)tokens;
+    return p->last;
+}
+
 int32_t tick_budget_next(struct tick_budget *p, const struct tick_room *room)
 {
+    if (p->copies_from > 0) return keep_to(p, room, beside_copies(p, room));
     double tiles = whole_tiles(p, room->ns), tokens = p->first;
     if (p->token_ns[SMALL] > 0)
         tokens = fitting(p, room->ns, p->token_ns[SMALL]);
@@ -59,16 +87,32 @@ int32_t tick_budget_next(struct tick_budget *p, const struct tick_room *room)
         tokens = tiles - ATTENTION_TILE + tile;
     else if (p->token_ns[TILED] > 0 && tokens > tile - 1)
         tokens = tile - 1;
-    if (tokens > limit) tokens = limit;
-    if (tokens > room->most) tokens = room->most;
-    if (tokens < 1) tokens = 1;
-    p->last = (int32_t)tokens;
-    return p->last;
+    return keep_to(p, room, tokens < limit ? tokens : limit);
 }
 
 double tick_budget_token_ns(const struct tick_budget *p)
 {
     return p->token_ns[TILED] > 0 ? p->token_ns[TILED] : p->token_ns[SMALL];
+}
+
+/* A call for which weights were copied took so much more than one without prompt tokens. */
+static void note_copies(struct tick_budget *p, int32_t tokens, double extra)
+{
+    struct tick_copies *c = &p->copies;
+    c->n = c->n * FADES + 1;
+    c->tokens = c->tokens * FADES + tokens;
+    c->ns = c->ns * FADES + extra;
+    c->tokens_squared = c->tokens_squared * FADES + (double)tokens * tokens;
+    c->product = c->product * FADES + tokens * extra;
+    double mean = c->tokens / c->n, spread = c->tokens_squared / c->n - mean * mean;
+    if (spread > mean * mean / LIKE) {
+        double slope = (c->product / c->n - mean * c->ns / c->n) / spread;
+        p->copy_ns = c->ns / c->n - (slope > 0 ? slope : 0) * mean;
+    }
+    if (p->copy_ns < 0) p->copy_ns = 0;
+    if (p->copy_ns > extra) p->copy_ns = extra;
+    double least = extra / tokens / LEAST_PART, token_ns = (extra - p->copy_ns) / tokens;
+    engine_blend(&p->token_ns[TILED], token_ns > least ? token_ns : least);
 }
 
 void tick_budget_observe(struct tick_budget *p, const struct tick_cost *tick, int64_t ns)
@@ -81,8 +125,12 @@ void tick_budget_observe(struct tick_budget *p, const struct tick_cost *tick, in
      * budget count. */
     if (tick->prompt_tokens * 2 < tick->allowed) return;
     double extra = (double)ns - p->call_ns;
+    if (p->copies_from > 0 && tick->prompt_tokens + tick->reply_tokens >= p->copies_from) {
+        note_copies(p, tick->prompt_tokens, extra > 0 ? extra : 0);
+        return;
+    }
     if (extra < (double)ns / 4) extra = (double)ns / 4; /* the fixed cost cannot be nearly all: it was overestimated */
-    bool tiled = tick->prompt_tokens + tick->reply_tokens >= ATTENTION_TILE;
+    bool tiled = p->copies_from == 0 && tick->prompt_tokens + tick->reply_tokens >= ATTENTION_TILE;
     double token_ns = extra / tick->prompt_tokens, before = p->token_ns[tiled], most = before * OUT_OF_THE_ORDINARY;
     bool slow = before > 0 && token_ns > most;
     engine_blend(&p->token_ns[tiled], slow && !p->was_slow ? most : token_ns);
@@ -91,6 +139,6 @@ void tick_budget_observe(struct tick_budget *p, const struct tick_cost *tick, in
      * theirs; while ticks are tiles, the estimate for small ones is dropped, since those become dearer much faster. */
     if (tiled)
         p->token_ns[SMALL] = 0;
-    else if (before > 0)
+    else if (before > 0 && p->copies_from == 0)
         p->token_ns[TILED] *= p->token_ns[SMALL] / before;
 }

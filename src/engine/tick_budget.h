@@ -14,14 +14,25 @@
  * tiles. */
 #define ATTENTION_TILE 64
 
+/* Weights that lie in the machine's memory are copied to a device for a call of many tokens, whatever their number: a
+ * cost of the call. Smaller calls use them where they are. A line through what such calls took has it. Sums of the last
+ * ones: */
+struct tick_copies {
+    double n, tokens, ns, tokens_squared, product;
+};
+
 struct tick_budget {
     double max_ns;      /* nanoseconds that a tick is to take at most, somewhat less than the token gap */
     int32_t first;      /* tokens to begin with, before anything was measured */
     double call_ns;     /* nanoseconds of a tick without prompt tokens; 0: not known yet */
     double token_ns[2]; /* nanoseconds that a prompt token adds: in a tick of less than a tile; of a tile and more; 0:
                            not known yet */
-    int32_t last;       /* tokens of the last budget */
-    bool was_slow;      /* the last tick took longer than expected */
+    int32_t
+        copies_from; /* tokens of a call from which weights are copied for it; 0: never. Set after tick_budget_init() */
+    struct tick_copies copies;
+    double copy_ns; /* nanoseconds that it takes, once it was seen */
+    int32_t last;   /* tokens of the last budget */
+    bool was_slow;  /* the last tick took longer than expected */
 };
 
 /* Takes another measurement into account. */

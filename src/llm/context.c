@@ -341,6 +341,13 @@ bool llm_on_devices(const struct llm_context *context)
     return context->on_devices;
 }
 
+int32_t llm_copies_from(const struct llm_context *context)
+{
+    const char *given = getenv("GGML_OP_OFFLOAD_MIN_BATCH"); /* llama.cpp's, which each backend reads for itself */
+    if (!context->translated.op_offload || !llm_has_gpu()) return 0;
+    return given != NULL && atoi(given) > 0 ? atoi(given) : 32;
+}
+
 int32_t llm_threads(const struct llm_context *context)
 {
     return context->translated.n_threads;

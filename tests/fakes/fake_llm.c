@@ -136,6 +136,12 @@ bool llm_on_devices(const struct llm_context *c)
     return false;
 }
 
+int32_t llm_copies_from(const struct llm_context *c)
+{
+    (void)c;
+    return fake_llm.copies_from;
+}
+
 void llm_begin_computing(const struct llm_context *c)
 {
     (void)c;
@@ -245,6 +251,7 @@ static void note_call(struct llm_context *c, const struct llm_batch_token *token
     for (int32_t i = 0; i < n_tokens; i++) masked += top - (tokens[i].pos + 1);
     fake_clock_advance(fake_llm.clock, switching + fake_llm.call_ns + n_tokens * fake_llm.token_ns +
                                            (n_tokens < 8 ? n_tokens : 8) * fake_llm.few_ns +
+                                           (n_tokens >= fake_llm.copies_from ? fake_llm.copy_ns : 0) +
                                            c->threads * fake_llm.thread_ns + (int64_t)(masked * fake_llm.masked_ns));
 }
 

@@ -31,6 +31,8 @@ struct fake_llm {
     float draft_chance;        /* that it gives to its guesses; 0: 0.9 */
     int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
     int64_t few_ns;            /* and more for each of the first 8 tokens of a call */
+    int32_t copies_from;       /* llm_copies_from() … */
+    int64_t copy_ns;           /* … and what such a call takes more */
     int64_t sample_ns;         /* nanoseconds that sampling a token takes for requests that ignore EOS */
     int64_t score_ns;          /* and the logprobs of a token */
     double masked_ns;          /* and for each cell that is masked for a token: all up to the highest one in use */

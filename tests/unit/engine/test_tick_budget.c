@@ -143,6 +143,47 @@ static void a_tick_out_of_the_ordinary_does_not_end_the_use_of_tiles(void **stat
     assert_in_range(read_deep_prompt(&tick_budget, true, 250), 5500, 8000);
 }
 
+/* Weights are copied for calls of 32 tokens and more, which takes `copy`. The longest of 200 ticks after the first few,
+ * and how many tokens they have had in all. A prompt was computed alone before, if `alone`. */
+static int64_t longest_beside_copies(int64_t copy, bool alone, int64_t *all)
+{
+    struct tick_budget tick_budget;
+    int64_t longest = 0;
+    tick_budget_init(&tick_budget, 250 * MS, 128);
+    tick_budget.copies_from = 32;
+    for (int i = 0; i < 5; i++) observe(&tick_budget, 0, 0, 12 * MS);
+    const int32_t sizes[] = {512, 512, 300};
+    for (int i = 0; alone && i < 3; i++)
+        tick_budget_observe(&tick_budget, &(struct tick_cost){sizes[i], 0, sizes[i]},
+                            10 * MS + copy + sizes[i] * MS / 4);
+    *all = 0;
+    for (int i = 0; i < 200; i++) {
+        int32_t tokens = next_budget(&tick_budget);
+        bool copies = tokens + 1 >= 32;
+        int64_t ns = 10 * MS + (copies ? copy + (tokens + 1) * MS / 4 : (tokens + 1) * 5 * MS);
+        if (i >= (alone ? 1 : 3) && ns > longest) longest = ns;
+        *all += tokens;
+        observe(&tick_budget, tokens, tokens, ns);
+    }
+    return longest;
+}
+
+/* Smaller calls take 165 ms for 30 tokens. With copies that take no longer than the gap, one has hundreds. */
+static void weights_are_copied_where_the_gap_has_room_for_it(void **state)
+{
+    (void)state;
+    const int64_t copies[] = {0, 20, 50, 100, 150, 200, 400, 1000, 3000};
+    for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+        for (int alone = 0; alone < 2; alone++) {
+            int64_t all, room = 225 - 10 - copies[i], longest = longest_beside_copies(copies[i] * MS, alone, &all);
+            print_message("copies of %d ms: %d tokens a tick, the longest of %d ms\n", (int)copies[i], (int)(all / 200),
+                          (int)(longest / MS));
+            assert_true(longest <= 255 * MS);
+            assert_true(all / 200 >= (room > 20 ? room * 4 * 8 / 10 : 28));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +195,7 @@ int main(void)
         cmocka_unit_test(a_deepening_prompt_keeps_to_tiles_as_long_as_one_fits),
         cmocka_unit_test(a_tick_out_of_the_ordinary_does_not_end_the_use_of_tiles),
         cmocka_unit_test(a_tick_that_did_not_use_its_budget_teaches_nothing),
+        cmocka_unit_test(weights_are_copied_where_the_gap_has_room_for_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
