@@ -39,7 +39,12 @@ mkdir "$work/include"
 for name in jansson.h jansson_config.h openssl isa-l isa-l.h hiredis yaml.h pcre2.h event2 curl zmq.h editline histedit.h \
     png.h pngconf.h pnglibconf.h libpng16 turbojpeg.h webp gif_lib.h sndfile.h samplerate.h llhttp llhttp.h; do
     for folder in /usr/include "/usr/include/$(uname -m)-linux-gnu" /usr/share/include; do
-        [ ! -e "$folder/$name" ] || ln -sfn "$folder/$name" "$work/include/$name"
+        if [ -d "$folder/$name" ]; then # OpenSSL's are in two folders
+            mkdir -p "$work/include/$name"
+            ln -sf "$folder/$name"/* "$work/include/$name"
+        elif [ -e "$folder/$name" ]; then
+            ln -sf "$folder/$name" "$work/include/$name"
+        fi
     done
 done
 export ZIG_GLOBAL_CACHE_DIR=$work/cache ZIG_LOCAL_CACHE_DIR=$work/cache

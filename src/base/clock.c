@@ -43,6 +43,11 @@ int64_t clock_cpu_of_process(void)
     return nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
 }
 
+int64_t clock_cpu_of_thread(void)
+{
+    return nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+}
+
 int64_t clock_unix_ns(void)
 {
     return nanoseconds(CLOCK_REALTIME);

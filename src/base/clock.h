@@ -35,8 +35,9 @@ static inline double clock_to_ms(int64_t ns)
     return (double)ns / 1e6;
 }
 
-/* CPU time of all threads of the process, in nanoseconds. */
+/* CPU time of all threads of the process, or of the calling one, in nanoseconds. */
 int64_t clock_cpu_of_process(void);
+int64_t clock_cpu_of_thread(void);
 
 /* Since 1970, by the wall clock: for people and files, not for time-outs. */
 int64_t clock_unix_ms(void);

@@ -61,7 +61,7 @@ static int open_existing_folder(const char *path)
     int result = outcome(fstat(fd, &is));
     if (result == 0 && !S_ISDIR(is.st_mode)) result = -ENOTDIR;
     if (result == 0 && is.st_uid != geteuid()) result = -EPERM;
-    if (result == 0 && (is.st_mode & (S_IWGRP | S_IWOTH)) != 0) result = -EUCLEAN;
+    if (result == 0 && (is.st_mode & (S_IWGRP | S_IWOTH)) != 0) result = -EBADMSG;
     if (result == 0) return fd;
     machine_close(NULL, fd);
     return result;

@@ -19,7 +19,7 @@ enum files_mode {
 
 struct files {
     /* Opens a folder. It and missing parents are created with mode 0700. A symbolic link is refused (ELOOP), and so are
-     * a folder of another user (EPERM) and one that others may write to (EUCLEAN). */
+     * a folder of another user (EPERM) and one that others may write to (EBADMSG). */
     int (*open_folder)(struct files *files, const char *path);
     int (*open)(struct files *files, int folder, const char *name, enum files_mode mode);
     int (*close)(struct files *files, int fd);

@@ -27,6 +27,14 @@ void os_random(void *bytes, size_t size);
 const char *os_find_last(const char *text, char wanted, size_t len);
 void os_sort(void *values, size_t n, size_t size, int (*compare)(const void *a, const void *b, void *ud), void *ud);
 
+/* The calling thread has the C locale in between, whatever locale the program has set: numbers have decimal points. */
+struct os_locale {
+    void *own, *former;
+};
+
+void os_locale_enter(struct os_locale *locale);
+void os_locale_leave(const struct os_locale *locale);
+
 /* ---- Memory ---- */
 
 /* The bytes that malloc() really gave. */
@@ -69,6 +77,12 @@ void os_give_way(int steps);
  */
 void os_cond_init(pthread_cond_t *cond);
 void os_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline);
+
+/* A mutex that is held for a moment only: a thread that finds it taken spins before it sleeps, where the system can. */
+void os_mutex_init_brief(pthread_mutex_t *mutex);
+
+/* How often the calling thread has waited for something, where the system counts that; else 0. */
+long os_count_waits(void);
 
 /* ---- Files ---- */
 

@@ -18,6 +18,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xlocale.h>
 
 #ifdef __APPLE__
 #include <mach-o/dyld.h>
@@ -65,6 +66,18 @@ void os_sort(void *values, size_t n, size_t size, int (*compare)(const void *a, 
     sorting.compare = compare;
     sorting.ud = ud;
     qsort(values, n, size, compare_two);
+}
+
+void os_locale_enter(struct os_locale *locale)
+{
+    locale->own = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale->former = uselocale(locale->own);
+}
+
+void os_locale_leave(const struct os_locale *locale)
+{
+    uselocale(locale->former);
+    freelocale(locale->own);
 }
 
 /* A number of the kernel's; `otherwise` where it has none of that name. */
@@ -208,6 +221,16 @@ void os_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t de
     pthread_cond_timedwait(cond, mutex, &ts);
 }
 #endif
+
+void os_mutex_init_brief(pthread_mutex_t *mutex)
+{
+    pthread_mutex_init(mutex, NULL);
+}
+
+long os_count_waits(void)
+{
+    return 0; /* those of the process alone are counted */
+}
 
 /* ---- Files ---- */
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <locale.h>
 #include <malloc.h>
 #include <poll.h>
 #include <sched.h>
@@ -52,6 +53,18 @@ const char *os_find_last(const char *text, char wanted, size_t len)
 void os_sort(void *values, size_t n, size_t size, int (*compare)(const void *a, const void *b, void *ud), void *ud)
 {
     qsort_r(values, n, size, compare, ud);
+}
+
+void os_locale_enter(struct os_locale *locale)
+{
+    locale->own = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale->former = uselocale(locale->own);
+}
+
+void os_locale_leave(const struct os_locale *locale)
+{
+    uselocale(locale->former);
+    freelocale(locale->own);
 }
 
 /* ---- Small files of the kernel ---- */
@@ -216,6 +229,21 @@ void os_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t de
 {
     struct timespec ts = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
     pthread_cond_timedwait(cond, mutex, &ts);
+}
+
+void os_mutex_init_brief(pthread_mutex_t *mutex)
+{
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+long os_count_waits(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : 0;
 }
 
 /* ---- Files ---- */

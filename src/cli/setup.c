@@ -254,6 +254,8 @@ static int load_files(hearth_config *config, const struct setup *setup, size_t *
 
 /* ---- The environment ---- */
 
+extern char **environ; /* POSIX: no header declares it */
+
 #define PREFIX    "HEARTH_"
 #define OF_MODELS "models.*."
 

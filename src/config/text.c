@@ -2,11 +2,11 @@
  * another value. No state; any thread. */
 #include "config/text.h"
 
+#include "base/os.h"
 #include "base/utf8.h"
 #include "config/yaml_node.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,14 +75,15 @@ bool text_to_int(const char *text, int64_t *value)
     return errno == 0 && *end == '\0' && end != text;
 }
 
-/* In the C locale: a program that uses the library may have set one with decimal commas. */
+/* A program that uses the library may have set a locale with decimal commas. */
 bool text_to_number(const char *text, double *value)
 {
     char *end;
     if (text[0] == '\0' || strspn(text, "+-.0123456789eE") != strlen(text)) return false;
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    *value = strtod_l(text, &end, c);
-    freelocale(c);
+    struct os_locale locale;
+    os_locale_enter(&locale);
+    *value = strtod(text, &end);
+    os_locale_leave(&locale);
     return *end == '\0' && end != text && isfinite(*value);
 }
 
@@ -90,14 +91,13 @@ void text_put_number(double value, struct buf *out)
 {
     char text[40];
     double again = NAN;
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    locale_t before = uselocale(c);
+    struct os_locale locale;
+    os_locale_enter(&locale);
     for (int digits = 15; digits <= 17 && !(again == value); digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);
         again = strtod(text, NULL);
     }
-    uselocale(before);
-    freelocale(c);
+    os_locale_leave(&locale);
     buf_puts(out, text);
 }
 

@@ -31,8 +31,7 @@ enum { BACKLOG = 1024 };
 
 static int listen_failed(hearth_error *error, const char *address, int number)
 {
-    char text[128];
-    const char *reason = strerror_r(number, text, sizeof text);
+    const char *reason = os_error_text(number);
     return error_at(error, HEARTH_IO, address, "cannot listen on %s: %c%s", address, tolower((unsigned char)*reason),
                     *reason == '\0' ? "" : reason + 1);
 }

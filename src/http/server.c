@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "http/connection.h"
 
 #include <event2/thread.h>
@@ -17,33 +18,18 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 /* ---- The watchdog ---- */
-
-static int64_t cpu_time(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-static long count_waits(void)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_THREAD, &usage);
-    return usage.ru_nvcsw;
-}
 
 void stalls_enter(struct stalls *stalls)
 {
     if (stalls->depth++ > 0) return;
     stalls->route = NULL;
     stalls->began_at = clock_now(clock_monotonic());
-    stalls->cpu = cpu_time();
-    stalls->waits = count_waits();
+    stalls->cpu = clock_cpu_of_thread();
+    stalls->waits = os_count_waits();
 }
 
 void stalls_leave(struct stalls *stalls)
@@ -52,9 +38,9 @@ void stalls_leave(struct stalls *stalls)
     const int64_t most = (int64_t)STALLS_MAX_MS * 1000000;
     int64_t took = clock_now(clock_monotonic()) - stalls->began_at;
     if (took <= most) return;
-    int64_t busy = cpu_time() - stalls->cpu;
+    int64_t busy = clock_cpu_of_thread() - stalls->cpu;
     /* Each that is longer than all before is a warning: few lines, and the worst is among them. */
-    if (busy > most || count_waits() > stalls->waits) {
+    if (busy > most || os_count_waits() > stalls->waits) {
         const char *route = stalls->route != NULL ? stalls->route : "none";
         bool is_longest = took > stalls->longest || busy > stalls->busiest;
         stalls->n++;

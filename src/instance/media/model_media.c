@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- Layouts ---- */
 
@@ -227,14 +226,6 @@ int64_t image_expect_ns(uint64_t pixels)
     return priced_pixels(pixels) * atomic_load(&price) / 1000;
 }
 
-/* Of this thread alone: how busy the machine is, says nothing of an image. */
-static int64_t cpu_ns(void)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
-}
-
 /* ---- Turns of large ones ---- */
 
 static struct {
@@ -266,7 +257,7 @@ struct llm_medium *image_read(const struct model_media *model, const struct medi
         while (turns.turn != ticket) pthread_cond_wait(&turns.left, &turns.mutex);
         pthread_mutex_unlock(&turns.mutex);
     }
-    int64_t began_at = cpu_ns();
+    int64_t began_at = clock_cpu_of_thread(); /* how busy the machine is, says nothing of an image */
     struct media_image image;
     if (media_has_to_stop(stop)) {
         error_set(error, HEARTH_CANCELLED, "request was cancelled");
@@ -276,7 +267,7 @@ struct llm_medium *image_read(const struct model_media *model, const struct medi
     }
     if (chunks != NULL) {
         /* Two that learn at once may forget one of the two. */
-        int64_t before = atomic_load(&price), seen = (cpu_ns() - began_at) * 1000 / priced_pixels(pixels);
+        int64_t before = atomic_load(&price), seen = (clock_cpu_of_thread() - began_at) * 1000 / priced_pixels(pixels);
         atomic_store(&price, before + (seen - before) / 4);
     }
     if (pixels > LARGE_PIXELS) {

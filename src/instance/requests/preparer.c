@@ -114,17 +114,10 @@ static const char *name_of_prompt(const hearth_request *request)
  * and clients choose how long these run. */
 #define MOST_SECONDS 10
 
-static int64_t thread_time(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 static bool is_given_up(void *ud)
 {
     const hearth_request *request = ud;
-    return job_is_cancelled(&request->job) || thread_time() >= request->most_thread_time;
+    return job_is_cancelled(&request->job) || clock_cpu_of_thread() >= request->most_thread_time;
 }
 
 /* Between two steps of a preparation. */
@@ -138,7 +131,7 @@ static int check_wanted(const hearth_request *request, hearth_error *error)
 static void begin_patience(hearth_request *request)
 {
     request->stop_rendering = (struct chat_stop){is_given_up, request};
-    request->most_thread_time = thread_time() + MOST_SECONDS * INT64_C(1000000000);
+    request->most_thread_time = clock_cpu_of_thread() + MOST_SECONDS * INT64_C(1000000000);
 }
 
 /* Refuses texts that cannot be tokenised, or that are too long for the window by their bytes alone. */

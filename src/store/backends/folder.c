@@ -125,7 +125,7 @@ static int open_error(const char *path, int code, hearth_error *error)
                         "another process uses the cache folder %s: end it, or give this one a folder of its own", path);
     const char *why = code == -ELOOP     ? "it is a symbolic link"
                       : code == -EPERM   ? "it belongs to another user"
-                      : code == -EUCLEAN ? "others may write to it (chmod 700 makes it yours alone)"
+                      : code == -EBADMSG ? "others may write to it (chmod 700 makes it yours alone)"
                                          : os_error_text(-code);
     return error_at(error, HEARTH_IO, path, "cannot open the cache folder %s: %s", path, why);
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "store/index/index_parts.h"
 
 #include <assert.h>
@@ -470,11 +471,7 @@ struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void
     index->unreadable.before = retried_before;
     /* The mutex is held for about a microsecond: a thread that finds it taken spins, since to sleep and be woken would
      * make a lookup a hundred times as long. */
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
-    pthread_mutex_init(&index->mutex, &attributes);
-    pthread_mutexattr_destroy(&attributes);
+    os_mutex_init_brief(&index->mutex);
     return index;
 }
 

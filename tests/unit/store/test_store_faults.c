@@ -131,7 +131,7 @@ static void a_slab_that_cannot_be_removed_stops_no_saves(void **state)
                                                          .nth = 1,
                                                          .lasting = true,
                                                          .effect = FAKE_ERROR,
-                                                         .error = EUCLEAN});
+                                                         .error = EBADMSG});
         }
         if (i >= 40) stored += rig_found(rig, t.v, 16) == 16;
         tokens_release(&t);
