@@ -15,6 +15,8 @@
 # BENCH_PEER=1     build llama-server if it is not there (some minutes); without it hearth is measured alone
 # BENCH_PAIRS=3    how often both servers run each workload
 # BENCH_OUT        where the results go (bench/out)
+# BENCH_SHAPE      the model, in hearth-mkmodel's words, in place of those below that are timed: for a machine with a GPU
+# BENCH_LLAMA_SERVER   another llama-server, such as one that was built for the GPU
 # HEARTH_BUILD     the build folder (build)
 #
 # A pair is hearth, then llama-server: fresh processes, nothing cached, one after the other, since two llama.cpp
@@ -321,6 +323,8 @@ run_connections() { client connections --pid "${servers[0]}" --idle "$(of 5 2)";
 # The shape of Qwen3-0.6B: 112 KiB of cells a token.
 qwen='--arch qwen3 --vocab gpt-2 --layers 28 --embd 1024 --heads 16 --kv-heads 8 --head-dim 128 --ff 3072 --type q8_0'
 
+if [ -n "${BENCH_SHAPE:-}" ]; then large=$BENCH_SHAPE small=$BENCH_SHAPE qwen=$BENCH_SHAPE; fi
+
 set_ready() {
     shape=$(of "$qwen" "$large")
     slots=4
@@ -514,7 +518,7 @@ serve() {
 # Sets llama_server, empty where there is none, and where its templates are.
 find_llama_server() {
     templates=$(scripts/llama.sh)/source/models/templates
-    llama_server=$(scripts/llama.sh)/build/bin/llama-server
+    llama_server=${BENCH_LLAMA_SERVER:-$(scripts/llama.sh)/build/bin/llama-server}
     if [ "${BENCH_PEER:-0}" = 1 ]; then
         llama_server=$(scripts/llama.sh --server)
     elif [ ! -x "$llama_server" ]; then
