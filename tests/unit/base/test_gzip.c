@@ -79,13 +79,13 @@ static void files_in_a_row_are_one_text(void **state)
 }
 
 /* A bomb costs what the limit allows, not what it holds. */
-static void what_grows_a_thousandfold_is_stopped_at_the_limit(void **state)
+static void what_grows_manyfold_is_stopped_at_the_limit(void **state)
 {
     (void)state;
     enum { SIZE = 16 << 20 };
     char *zeros = mem_alloc(SIZE);
     struct buf file = gzip_of(zeros, SIZE), out = {0};
-    assert_true(file.len < SIZE / 100);
+    assert_true(file.len < SIZE / 50); /* isa-l makes a thousandth of it on x86-64 */
     assert_int_equal(gzip_decode(file.v, file.len, 1 << 20, &out), GZIP_TOO_LARGE);
     assert_null(out.v);
     buf_release(&file);
@@ -132,7 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_compressed_comes_back),
         cmocka_unit_test(files_in_a_row_are_one_text),
-        cmocka_unit_test(what_grows_a_thousandfold_is_stopped_at_the_limit),
+        cmocka_unit_test(what_grows_manyfold_is_stopped_at_the_limit),
         cmocka_unit_test(every_cut_is_a_fault),
         cmocka_unit_test(a_wrong_byte_is_a_fault_or_changes_nothing),
     };
