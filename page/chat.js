@@ -30,6 +30,7 @@ export class Chat {
     this.replies = new Map(); // that are being streamed, by the ids of their conversations: {conversation, controller}
     this.sending = false; // the next message waits for its attachments
     this.editing = this.draft = null; // the message in whose place the next one goes, and what was half written before
+    this.changes = new WeakMap(); // what was half written in place of messages, while another one is changed
     this.views = new Map(); // by the ids of messages
     this.shown = new MessageList(find('messages'));
     this.toEnd = false; // what is drawn next is scrolled to its end, unless the user scrolls
@@ -91,6 +92,7 @@ export class Chat {
   // Other models can be had, or another one is chosen.
   modelsChanged() {
     for (const view of this.views.values()) view.showTools();
+    this.offerModels();
     this.measure();
   }
 
@@ -186,10 +188,19 @@ export class Chat {
     const elements = messages.slice(first).map(({ id }) => this.views.get(id).element);
     this.shown.show(first, elements);
     if (messages.length === 0) list.append(el('div', { class: 'empty' }, el('h2', {}, 'What would you like to know?'),
-      el('p', {}, 'Under each reply a bar shows which tokens of the prompt were reused, restored or computed.')));
+      el('p', {}, 'Under each reply a bar shows which tokens of the prompt were reused, restored or computed.'), el('p', { id: 'only-demo' })));
+    this.offerModels();
     this.toEnd = toEnd;
     if (toEnd) list.scrollTop = list.scrollHeight;
     this.drawOlder(messages.slice(0, first), viewOf);
+  }
+
+  // Where there is only the model that comes with the program, which is for trying it out.
+  offerModels() {
+    const place = find('only-demo');
+    if (!place) return;
+    place.replaceChildren(...this.models.areDemo() ? ['This server has only its demo model, which knows little. ',
+      el('button', { type: 'button', class: 'quiet', onclick: () => find('show-models').click() }, 'Get a model')] : []);
   }
 
   // Upwards from what is there, so that what is in view stays where it is, or the end does. Browsers guess how high a
@@ -245,10 +256,13 @@ export class Chat {
   edit(message) {
     if (message.running) { this.say('This reply is still being written.'); return; }
     const field = find('composer-text');
-    this.draft ??= { text: field.value, files: this.attachments.files };
+    const written = { text: field.value, files: this.attachments.files };
+    if (!this.editing) this.draft = written;
+    else if (this.editing !== message) this.changes.set(this.editing, written);
     this.editing = message;
-    this.attachments.swap(message.files ?? []);
-    field.value = message.text;
+    const { text, files } = this.changes.get(message) ?? { text: message.text, files: message.files ?? [] };
+    this.attachments.swap(files);
+    field.value = text;
     find('change').hidden = message.role !== 'user';
     find('send').textContent = message.role === 'user' ? 'Send' : 'Change';
     this.fit();
@@ -317,6 +331,7 @@ export class Chat {
 
   endEditing() {
     if (this.editing) {
+      this.changes.delete(this.editing);
       find('composer-text').value = this.draft.text;
       this.attachments.swap(this.draft.files);
     }

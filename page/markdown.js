@@ -78,6 +78,8 @@ function finishCode(pre) {
   pre.tabIndex = 0; // it scrolls
 }
 
+const LAST_BLOCKS = 3; // that further text may change: a list goes on behind a blank line
+
 function renderBlock(token) {
   const fragment = sanitize(Parser.parse([token]));
   finishLinks(fragment);
@@ -87,38 +89,66 @@ function renderBlock(token) {
   return el('div', { class: 'block' }, fragment);
 }
 
-// A view of text that grows: only blocks that have changed are made anew.
+// What the text is made of, read from a block on: those before it gave links such as [1]: https://… their meaning.
+function lexFrom(text, links) {
+  const lexer = new Lexer();
+  Object.assign(lexer.tokens.links, links);
+  return lexer.lex(text);
+}
+
+// A view of text that grows: only its last blocks are read again, and only those that have changed are made anew.
 export class MarkdownView {
   constructor() {
     this.element = el('div', { class: 'markdown' });
-    this.raws = [];
-    this.links = '';
+    this.forget();
   }
 
-  // What the renderer cannot cope with, such as thousands of quotations in each other, is shown as it is.
-  show(text) {
+  forget() {
+    this.text = '';
+    this.raws = []; // the text of each block
+    this.links = {};
+  }
+
+  // What the renderer cannot cope with, such as thousands of quotations in each other, is shown as it is. `grows`: more
+  // will be shown, and a block that only ends many blocks later is not seen as one before the last text.
+  show(text, grows = false) {
     try {
-      this.render(text);
+      this.render(text.replace(/\r\n?/g, '\n'), grows);
     } catch {
       this.element.replaceChildren(el('p', { class: 'plain' }, text));
-      this.raws = [];
+      this.forget();
     }
   }
 
-  render(text) {
-    const tokens = Lexer.lex(text);
-    const links = JSON.stringify(tokens.links); // [1]: https://… at the end gives [1] before it its meaning
-    if (links !== this.links) this.raws = [];
-    this.links = links;
-    tokens.forEach((token, i) => {
-      if (this.raws[i] === token.raw) return;
-      const block = renderBlock(token);
+  // Blocks that further text does not change any more: all but the last ones that are not blank.
+  settled() {
+    let i = this.raws.length;
+    for (let left = LAST_BLOCKS; i > 0 && left > 0;) if (this.raws[--i].trim() !== '') left--;
+    return i;
+  }
+
+  render(text, grows) {
+    let first = grows && text.startsWith(this.text) ? this.settled() : 0;
+    const at = this.raws.slice(0, first).reduce((n, raw) => n + raw.length, 0);
+    let tokens = lexFrom(text.slice(at), first > 0 ? this.links : {});
+    const isNew = JSON.stringify(tokens.links) !== JSON.stringify(this.links); // [1]: https://… at the end gives [1] before it its meaning
+    if (isNew) {
+      if (first > 0) tokens = lexFrom(text, {});
+      first = 0;
+      this.raws = [];
+    }
+    tokens.forEach(({ raw }, k) => {
+      const i = first + k;
+      if (this.raws[i] === raw) return;
+      const block = renderBlock(tokens[k]);
       if (this.element.children[i]) this.element.children[i].replaceWith(block);
       else this.element.append(block);
-      this.raws[i] = token.raw;
+      this.raws[i] = raw;
     });
-    while (this.element.children.length > tokens.length) this.element.lastChild.remove();
-    this.raws.length = tokens.length;
+    this.raws.length = first + tokens.length;
+    while (this.element.children.length > this.raws.length) this.element.lastChild.remove();
+    this.text = text;
+    this.links = tokens.links;
   }
 }
 

@@ -99,7 +99,7 @@ export class MessageView {
   // What a stream may have changed.
   update() {
     const { message } = this;
-    if (message.role === 'assistant') this.markdown.show(message.text);
+    if (message.role === 'assistant') this.markdown.show(message.text, Boolean(message.running));
     this.showExtra();
     this.element.ariaBusy = String(Boolean(message.running)); // read out once it is whole
     this.foot.replaceChildren(...[

@@ -53,6 +53,11 @@ export class Models {
     return this.list.find(({ id }) => id === this.chosen())?.meta?.n_ctx_train ?? 0;
   }
 
+  // Whether there is only the one that comes with the program.
+  areDemo() {
+    return this.list.length === 1 && this.list[0].id === 'demo';
+  }
+
   names() {
     return this.list.map(({ id }) => id);
   }

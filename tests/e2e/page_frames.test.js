@@ -3,7 +3,9 @@
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { browser, openPage } from './lib/browser.js';
-import { send, start } from './lib/page.js';
+import { send, start, withReplies } from './lib/page.js';
+
+const thorough = Boolean(process.env.TESTS_THOROUGH);
 
 test('two thousand messages open, scroll and grow without a slow frame', async (t) => {
   const server = await start(t);
@@ -53,5 +55,88 @@ test('two thousand messages open, scroll and grow without a slow frame', async (
   await page.waitForFunction(() => document.querySelector('#messages > :last-child > :last-child').textContent.startsWith('It grows.') && document.getElementById('stop').hidden);
   assert.equal(await page.evaluate(() => document.querySelectorAll('.message').length), 2002);
   await slow('sending');
+  await server.stop();
+});
+
+test('with a thousand conversations of two hundred messages the page is there as soon as without', async (t) => {
+  const server = await start(t);
+  const page = await openPage(t, await browser(t), server.url);
+  const usable = async () => {
+    await page.reload();
+    await page.waitForFunction(() => document.querySelector('#model').options.length > 0 && !document.querySelector('#composer-text').disabled);
+    return page.evaluate(() => ({ paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime, usable: performance.now() }));
+  };
+  await usable();
+  const empty = await usable();
+  const n = thorough ? 1000 : 250;
+  await page.evaluate(async (n) => {
+    const { add, newConversation } = await import('/page/conversations.js');
+    const { save } = await import('/page/storage.js');
+    for (let i = 0; i < n; i++) {
+      const conversation = newConversation();
+      for (let k = 0; k < 100; k++) {
+        add(conversation, conversation.leaf, { role: 'user', text: `Question ${k} of conversation ${i}` });
+        add(conversation, conversation.leaf, { role: 'assistant', text: `# Answer ${k}\n\n${'Some **text** with `code`. '.repeat(8)}` });
+      }
+      await save(conversation);
+    }
+  }, n);
+  const full = await usable();
+  await page.waitForFunction((n) => document.querySelectorAll('#conversations .title').length >= n, n);
+  t.diagnostic(`first paint ${Math.round(empty.paint)} ms, with ${n} conversations ${Math.round(full.paint)}; to be used after ${Math.round(empty.usable)} and ${Math.round(full.usable)} ms`);
+  assert.ok(full.paint < empty.paint + 300, `first paint after ${full.paint} ms`);
+  assert.ok(full.usable < empty.usable + 500, `to be used after ${full.usable} ms`);
+  // From the key to the request, in the conversation that is the longest way down the list.
+  await page.locator('#conversations .title').last().click();
+  await page.waitForFunction(() => document.querySelectorAll('.message').length === 200);
+  await page.fill('#composer-text', 'Go on.');
+  const sent = page.waitForRequest('**/v1/chat/completions');
+  const began = performance.now();
+  await page.keyboard.press('Enter');
+  await sent;
+  const ms = performance.now() - began;
+  t.diagnostic(`from the key to the request: ${Math.round(ms)} ms`);
+  assert.ok(ms < 500, `${ms} ms from the key to the request`);
+  await page.waitForFunction(() => document.querySelector('#stop').hidden);
+  await server.stop();
+});
+
+// Two hundred a second, as a small model on a card writes.
+test('a long reply that comes fast keeps its frames, and takes memory for its words alone', async (t) => {
+  const n = thorough ? 20_000 : 3000;
+  // A list, a heading or code behind each fifty words.
+  const words = ['- one\n- two\n\n', '## More\n\n', '```c\nint x = 1;\n```\n\n', ''].flatMap((block) => [block, ...Array.from({ length: 50 }, (_, i) => ['text ', 'goes ', '**on** ', 'or `so` '][i % 4]), 'on.\n\n']);
+  const server = await start(t);
+  const page = await openPage(t, await browser(t), await withReplies(t, server, (outgoing) => {
+    outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
+    let at = 0;
+    const timer = setInterval(() => {
+      for (let i = 0; i < 4 && at < n; i++, at++) outgoing.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: words[at % words.length] } }] })}\n\n`);
+      if (at < n && !outgoing.destroyed) return;
+      clearInterval(timer);
+      outgoing.end('data: [DONE]\n\n');
+    }, 20);
+  }));
+  await page.waitForFunction(() => document.querySelector('#model').options.length > 0);
+  await page.evaluate(() => {
+    const seen = { frames: 0, longest: 0, from: performance.now(), last: performance.now() };
+    const frame = (now) => { seen.frames++; seen.longest = Math.max(seen.longest, now - seen.last); seen.last = now; requestAnimationFrame(frame); };
+    requestAnimationFrame(frame);
+    // Since it was asked last.
+    window.frames_seen = () => {
+      const now = performance.now(), { frames, longest, from } = seen;
+      Object.assign(seen, { frames: 0, longest: 0, from: now });
+      return { rate: frames / (now - from) * 1000, longest, heap: performance.memory.usedJSHeapSize };
+    };
+  });
+  await page.waitForTimeout(2000); // how many there are of a page on which nothing happens
+  const idle = await page.evaluate(() => window.frames_seen());
+  await send(page, 'Tell me a long story.');
+  await page.waitForFunction(() => !document.querySelector('#stop').hidden);
+  await page.waitForFunction(() => document.querySelector('#stop').hidden, undefined, { timeout: 300_000, polling: 1000 });
+  const { rate, longest, heap } = await page.evaluate(() => window.frames_seen());
+  t.diagnostic(`${n} tokens: ${rate.toFixed(1)} frames a second of ${idle.rate.toFixed(1)}, the longest of ${longest.toFixed(0)} ms; ${((heap - idle.heap) / 2 ** 20).toFixed(0)} MiB more`);
+  assert.ok(rate >= idle.rate * 50 / 60, `${rate} frames a second, of ${idle.rate}`);
+  assert.ok(heap - idle.heap < 200 * 2 ** 20, `${heap - idle.heap} bytes more`);
   await server.stop();
 });

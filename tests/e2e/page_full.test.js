@@ -97,6 +97,46 @@ test('a file alone is a message, and is imported as it was exported', async (t) 
   await server.stop();
 });
 
+test('where there is the demo model alone, an empty conversation leads to others', async (t) => {
+  const server = await start(t);
+  const page = await openPage(t, await browser(t), server.url);
+  await page.getByText('This server has only its demo model').waitFor();
+  await page.getByRole('button', { name: 'Get a model' }).click();
+  await page.locator('#models').waitFor();
+  assert.equal(await page.locator('#chat').isVisible(), false);
+  await page.click('#show-chat');
+  await send(page, 'Hello');
+  await replied(page, 1);
+  assert.equal(await page.getByText('only its demo model').count(), 0);
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+});
+
+test('what was begun in place of one message is there again after another one', async (t) => {
+  const server = await start(t);
+  const page = await openPage(t, await browser(t), await withReplies(t, server, echo));
+  await page.waitForFunction(() => document.querySelector('#model').options.length > 0);
+  for (const words of ['One?', 'Two?']) { await send(page, words); await page.getByText(words).waitFor(); await nothing(page); }
+  await page.fill('#composer-text', 'Three, half');
+  const edit = (i) => page.locator('.message.user').nth(i).getByRole('button', { name: 'Edit this message in a new branch' }).click();
+  const field = () => page.inputValue('#composer-text');
+  await edit(0);
+  await page.fill('#composer-text', 'One, changed');
+  await edit(1);
+  assert.equal(await field(), 'Two?');
+  await page.fill('#composer-text', 'Two, changed');
+  await edit(0);
+  assert.equal(await field(), 'One, changed');
+  await edit(1);
+  assert.equal(await field(), 'Two, changed');
+  await page.keyboard.press('Escape');
+  assert.equal(await field(), 'Three, half');
+  await edit(1);
+  assert.equal(await field(), 'Two?', 'Escape has left the change');
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+});
+
 // ---- Messages that were sent ----
 
 test('a reply and a question are changed where they stand, without asking for another reply', async (t) => {
