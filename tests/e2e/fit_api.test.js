@@ -143,9 +143,11 @@ describe('a source that does not answer', () => {
     const asking = server.client.send('POST', '/models/fit', { body: { model: 'hf:a/b' }, signal: leaving.signal }).catch((error) => error);
     await until('it is asked', () => held.asked);
     assert.equal((await server.client.get('/health')).status, 200);
+    const begin = performance.now();
     leaving.abort();
     assert.ok((await asking) instanceof Error);
     await until('the connection to it is closed', () => held.gone);
+    assert.ok(performance.now() - begin < 15_000, 'long before it would count as stalled');
     await until('nothing is left', () => left().length === 0);
     await server.stop();
   });
