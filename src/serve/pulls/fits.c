@@ -155,12 +155,6 @@ static void on_end(struct pulls_follower *follower, const char *model, const hea
     free(asker);
 }
 
-/* Nothing is told on the way. */
-static void on_news(struct pulls_follower *follower, const struct pulls_news *news)
-{
-    (void)follower, (void)news;
-}
-
 static void on_gone(void *ud)
 {
     struct asker *asker = ud;
@@ -182,7 +176,7 @@ static void ask(struct call *call, void *reference)
     struct question *question = mem_alloc(sizeof *question);
     question->reference = reference;
     struct asker *asker = mem_alloc(sizeof *asker);
-    *asker = (struct asker){.follower = {.on_news = on_news, .on_end = on_end}, .call = call, .question = question};
+    *asker = (struct asker){.follower = {.on_end = on_end}, .call = call, .question = question};
     const struct pulls_task task = {
         .run = find_out, .release = release_question, .ud = question, .cancelled = &question->cancelled};
     if (pulls_run(call->server->pulls, &task, &asker->follower, &error) == HEARTH_OK) {

@@ -41,7 +41,7 @@ struct pulls_news {
 };
 
 struct pulls_follower {
-    void (*on_news)(struct pulls_follower *follower, const struct pulls_news *news);
+    void (*on_news)(struct pulls_follower *follower, const struct pulls_news *news); /* of a pull alone */
     /* The last call. `model` is the name of what was pulled; an error: it was not. */
     void (*on_end)(struct pulls_follower *follower, const char *model, const hearth_error *error);
     struct job *job; /* set by pulls.c, as the next */
