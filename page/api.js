@@ -97,6 +97,9 @@ export async function* pull(model, signal) {
   }
 }
 
+// What a model would take, and whether that fits: {fits, reason, size_bytes, …}. Needs the grant admin, as the next.
+export const askFit = (model, signal) => getJson('/models/fit', { body: { model }, signal });
+
 // 'load' or 'unload'. Needs the grant admin, as the next.
 export const orderModel = (order, model) => getJson(`/models/${order}`, { body: { model } });
 export const removeModel = (model) => request('/api/delete', { body: { model }, method: 'DELETE' });

@@ -2,6 +2,7 @@
 
 import { adviceFor, getJson, orderModel, removeModel } from './api.js';
 import { bytes, el, find, number, row } from './dom.js';
+import { Fit } from './fit.js';
 import { morph } from './morph.js';
 import { Pulls } from './pulls.js';
 import { suggestions } from './suggestions.js';
@@ -24,6 +25,8 @@ export class ModelView {
     this.busy = new Set(); // names of models of which something is asked
     this.error = this.fault = this.note = ''; // of an order, of the list; what has come
     this.pulls = new Pulls(() => this.draw(), (model) => this.pulled(model), denied);
+    this.typed = new Fit(() => this.draw(), denied);
+    this.suggestion = new Fit(() => this.draw(), denied);
     this.element = find('models');
     this.listen();
   }
@@ -33,23 +36,41 @@ export class ModelView {
       const { act, name } = target.closest('button:not([aria-disabled])')?.dataset ?? {};
       const does = {
         load: () => this.order('load', name), unload: () => this.order('unload', name), remove: () => this.remove(name), use: () => this.use(name),
+        fit: () => this.suggestion.ask(name, suggestions.find(({ ref }) => ref === name).name), 'fit-typed': () => this.fitTyped(),
         get: () => this.pulls.begin(name), pause: () => this.pulls.pause(name), resume: () => this.pulls.begin(name), forget: () => this.pulls.forget(name),
       };
       does[act]?.();
       if (target.closest('summary')) this.open = !target.closest('details').open; // the user says so from now on
+    });
+    this.element.addEventListener('input', ({ target }) => {
+      if (target.id !== 'pull-ref') return;
+      this.typed.drop(); // it was about another one
+      this.draw();
     });
     this.element.addEventListener('submit', (event) => {
       event.preventDefault();
       const field = find('pull-ref'), ref = field.value.trim();
       if (!ref) return;
       field.value = '';
+      this.typed.drop();
       this.pulls.begin(ref);
     });
   }
 
+  fitTyped() {
+    const field = find('pull-ref'), ref = field.value.trim();
+    if (ref) this.typed.ask(ref);
+    else field.focus();
+  }
+
   show(shown) {
     this.shown = shown;
-    if (!shown) { clearTimeout(this.timer); return; }
+    if (!shown) {
+      clearTimeout(this.timer);
+      this.typed.drop();
+      this.suggestion.drop();
+      return;
+    }
     this.error = this.note = '';
     this.draw();
     this.load();
@@ -126,7 +147,9 @@ export class ModelView {
   get() {
     return el('section', { 'data-key': 'get' }, el('h2', {}, 'Get a model'),
       el('form', { class: 'row' }, el('label', { class: 'hidden', for: 'pull-ref' }, 'Name or address of a model'),
-        el('input', { id: 'pull-ref', type: 'text', placeholder: 'hf:OWNER/REPO:QUANT, or an address of a .gguf file', autocomplete: 'off', spellcheck: 'false' }), el('button', {}, 'Get it')),
+        el('input', { id: 'pull-ref', type: 'text', placeholder: 'hf:OWNER/REPO:QUANT, or an address of a .gguf file', autocomplete: 'off', spellcheck: 'false' }),
+        button('fit-typed', '', 'Does it fit?', null), el('button', { 'data-key': 'get' }, 'Get it')),
+      this.typed.show(),
       el('p', { class: this.error || this.fault ? 'error' : 'note', role: 'status' }, this.error || this.fault || this.note || ''));
   }
 
@@ -135,10 +158,10 @@ export class ModelView {
       el('details', { open: this.open ?? this.list.length < 2 }, el('summary', {}, 'Suggestions, by the memory that a machine should have'),
         el('div', { class: 'scrolls', tabindex: '0', role: 'region', 'aria-label': 'Suggestions' }, el('table', {}, el('thead', {}, row('th', 'Memory', 'Model', 'Good for', 'To fetch', '')),
           el('tbody', {}, ...suggestions.map(({ name, ref, gb, memory, what }) => {
-            const line = row('td', `${memory} GB`, name, what, `${gb.toFixed(1)} GB`, button('get', ref, 'Get it', `Get it: ${name}`));
+            const line = row('td', `${memory} GB`, name, what, `${gb.toFixed(1)} GB`, el('span', { class: 'orders' }, button('fit', ref, 'Does it fit?', `Does it fit? ${name}`), button('get', ref, 'Get it', `Get it: ${name}`)));
             line.dataset.key = ref;
             return line;
-          }))))));
+          })))), this.suggestion.show()));
   }
 
   running() {

@@ -36,7 +36,8 @@ room_allowed() {
         cli/chat) echo cli ;; # what commands share
         serve/tracing) echo '' ;;
         serve/core) echo serve/tracing ;;
-        serve/fields | serve/events | serve/pulls) echo serve/core ;;
+        serve/fields | serve/events) echo serve/core ;;
+        serve/pulls) echo serve/core serve/fields ;;
         serve/embeddings | serve/anthropic | serve/responses) echo serve/core serve/fields ;;
         serve/ollama) echo serve/core serve/fields serve/embeddings serve/pulls ;;
         serve/status) echo serve/tracing serve/core serve/fields serve/anthropic serve/responses serve/ollama ;; # lookups have any body

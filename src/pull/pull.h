@@ -74,4 +74,14 @@ struct pull_options pull_options_default(void);
 int pull_model(const struct pull_reference *reference, const struct pull_options *options, struct pull_model *model,
                hearth_error *error);
 
+/* Looks up the files of a model that is not pulled yet, and fetches the headers of its weights alone: at most 256 MiB
+ * in a minute. That is enough to tell whether it fits. `use` finds them in `folder`, laid out like a models folder,
+ * under their names and with their true sizes, but without their bytes; pull_declare() takes it. The folder is gone
+ * once `use` has returned, whose result is the call's. The reference is no file of this machine. Of the options
+ * `folder`, `accept`, `report` and `use` are not looked at. Beside the errors of a pull: HEARTH_IO where no header
+ * comes within these bounds. */
+int pull_preview(const struct pull_reference *reference, const struct pull_options *options,
+                 int (*use)(void *ud, const char *folder, const struct pull_model *model, hearth_error *error),
+                 void *ud, hearth_error *error);
+
 #endif

@@ -11,6 +11,7 @@
 #include "serve/ollama/ollama.h"
 #include "serve/openai/openai.h"
 #include "serve/page/page.h"
+#include "serve/pulls/fits.h"
 #include "serve/responses/responses.h"
 #include "serve/status/status.h"
 
@@ -108,6 +109,7 @@ static const struct route {
     {"DELETE", "/api/delete", READS(ollama_delete), MODELS, KEYS_ADMIN, ollama_put_error},
     {"HEAD", "/api/blobs/{id}", RUNS(ollama_refuse), 0, KEYS_MODELS, ollama_put_error},
     {"POST", "/api/blobs/{id}", RUNS(ollama_refuse), 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/models/fit", READS(fit_asked), MODELS, KEYS_ADMIN, errors_put},
     {"POST", "/models/load", READS(lifecycle_load), MODELS, KEYS_ADMIN, errors_put},
     {"POST", "/models/unload", READS(lifecycle_unload), MODELS, KEYS_ADMIN, errors_put},
     {"GET", "/", RUNS(page_root), 0, KEYS_PUBLIC, errors_put},

@@ -1,4 +1,4 @@
-// The view of models: getting one, pausing, loading, removing; from a source that the test holds back.
+// The view of models: whether one fits, getting one, pausing, loading, removing; from a source that the test holds back.
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
@@ -122,6 +122,65 @@ test('what cannot be got says why, and can be tried again or cancelled', async (
   await server.stop();
 });
 
+const typed = (page) => page.locator('#models section[data-key="get"] .fit');
+
+test('whether a model fits is told before it is got', async (t) => {
+  const { mirror, server, into, page } = await open(t);
+  assert.equal(await textOf(typed(page)), '');
+  assert.equal(await typed(page).getAttribute('role'), 'status');
+  await page.getByRole('button', { name: 'Does it fit?', exact: true }).click();
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'pull-ref', 'a name is wanted first');
+  assert.deepEqual(mirror.requests, []);
+  await page.fill('#pull-ref', REF);
+  await page.getByRole('button', { name: 'Does it fit?', exact: true }).click();
+  await typed(page).getByText(/^Fits/).waitFor({ timeout: 60_000 });
+  assert.match(await textOf(typed(page)), /^Fits this machine\. 4\.0 MiB to fetch\. It takes [\d.]+ [MG]iB of memory \([\d.]+ GiB are free\).*\. Window: 2,048 tokens\.$/);
+  assert.ok(!existsSync(into) && mirror.sent <= MIB + 1, `${mirror.sent} bytes were sent`);
+  assert.equal(await page.inputValue('#pull-ref'), REF, 'and it can be got');
+  await page.locator('#pull-ref').press('End');
+  await page.locator('#pull-ref').press('Backspace');
+  assert.equal(await textOf(typed(page)), '', 'another one was not asked about');
+  await ask(page, REF);
+  await page.getByText(`${NAME} is there.`).waitFor({ timeout: 60_000 });
+  assert.equal(await textOf(typed(page)), '');
+  await server.stop();
+});
+
+test('a model that does not fit says why, and so does one of which that cannot be told; both can be got', async (t) => {
+  const { server, page } = await open(t, {}, { expected: /Failed to load resource/ });
+  await page.route('**/models/fit', (route) => route.fulfill({ json: {
+    model: 'm', size_bytes: 3e12, files: [{ name: 'a', size_bytes: 1e12 }, { name: 'b', size_bytes: 2e12 }], fits: false, context_window: 2048, n_seq_max: 1,
+    memory_bytes: 3e12, free_bytes: 16 * 2 ** 30, gpu_bytes: 0, gpu_free_bytes: 0, reason: 'the weights do not fit: <b>take</b> a smaller model',
+  } }), { times: 1 });
+  await page.fill('#pull-ref', REF);
+  await page.getByRole('button', { name: 'Does it fit?', exact: true }).click();
+  await typed(page).getByText(/^Does not fit/).waitFor();
+  assert.equal(await textOf(typed(page)), 'Does not fit this machine: the weights do not fit: <b>take</b> a smaller model. 2.7 TiB to fetch in 2 files.');
+  await page.fill('#pull-ref', 'hf:a/nothing');
+  await page.getByRole('button', { name: 'Does it fit?', exact: true }).click();
+  await page.locator('#models .fit.error').getByText(/may not be read, or is not there/).waitFor({ timeout: 60_000 });
+  await ask(page, REF);
+  await page.getByText(`${NAME} is there.`).waitFor({ timeout: 60_000 });
+  await server.stop();
+});
+
+test('a suggestion is asked about in its row, and the next question ends the one before', async (t) => {
+  const { mirror, server, page } = await open(t, {}, { expected: /Failed to load resource/ });
+  mirror.files['Qwen/Qwen3-8B-GGUF/m-Q4_K_M.gguf'] = modelOf(4 * MIB);
+  const release = hold(mirror, 0);
+  const told = page.locator('#models section[data-key="suggested"] .fit');
+  await page.getByRole('button', { name: 'Does it fit? Qwen3 8B' }).click();
+  await told.getByText('Qwen3 8B: Looking at its files').waitFor();
+  await page.getByRole('button', { name: 'Does it fit? Qwen3 4B' }).click();
+  await told.getByText(/^Qwen3 4B: .*Qwen3-4B-GGUF/).waitFor({ timeout: 60_000 });
+  assert.equal(await textOf(typed(page)), '');
+  await server.says(/path=\/models\/fit status=499/);
+  release();
+  await page.getByRole('button', { name: 'Does it fit? Qwen3 8B' }).click();
+  await told.getByText(/^Qwen3 8B: Fits this machine/).waitFor({ timeout: 60_000 });
+  await server.stop();
+});
+
 test('a key that may not change models is told so', async (t) => {
   const file = join(temporaryFolder(), 'keys'), key = 'limited-key-0123456789';
   writeFileSync(file, `${key} limited chat,models\n`, { mode: 0o600 });
@@ -129,6 +188,9 @@ test('a key that may not change models is told so', async (t) => {
   await has(page, 'demo', 'loaded');
   await ask(page, REF);
   await page.locator('#models .pull .error').getByText(/This API key does not allow it/).waitFor();
+  await page.fill('#pull-ref', REF);
+  await page.getByRole('button', { name: 'Does it fit?', exact: true }).click();
+  await page.locator('#models .fit.error').getByText(/This API key does not allow it/).waitFor();
   await server.stop();
 });
 
@@ -138,6 +200,15 @@ for (const [name, options] of [['light', {}], ['dark', { colorScheme: 'dark' }],
     await ask(page, 'hf:a/nothing');
     await page.locator('#models .pull .error').waitFor({ timeout: 60_000 });
     assert.equal(await page.locator('#models section[data-key="suggested"] tbody tr').count(), 12);
+    await page.fill('#pull-ref', 'hf:a/nothing');
+    await page.getByRole('button', { name: 'Does it fit?', exact: true }).click();
+    await page.locator('#models .fit.error').getByText(/may not be read/).waitFor({ timeout: 60_000 });
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await page.fill('#pull-ref', REF);
+    await page.getByRole('button', { name: 'Does it fit?', exact: true }).click();
+    await typed(page).getByText(/^Fits/).waitFor({ timeout: 60_000 });
+    await page.getByRole('button', { name: 'Does it fit? Qwen3 0.6B' }).click();
+    await page.locator('#models section[data-key="suggested"] .fit').getByText(/^Qwen3 0\.6B: .*may not be read/).waitFor({ timeout: 60_000 });
     assert.deepEqual(await accessibilityFaults(page), []);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), 'nothing is wider than the page');
     await server.stop();

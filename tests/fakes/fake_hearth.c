@@ -610,6 +610,15 @@ int hearth_model_check(const char *path, hearth_error *error)
     return HEARTH_OK;
 }
 
+/* Nothing is chosen for any, and all fit. */
+int hearth_fit_on(const hearth_config *config, const char *model, const hearth_fit_machine *machine, hearth_fit *fit,
+                  hearth_error *error)
+{
+    (void)config, (void)model, (void)machine, (void)error;
+    *fit = (hearth_fit){.type = HEARTH_MODEL_EMBEDDING, .recommended = -1};
+    return HEARTH_OK;
+}
+
 int hearth_add_model(hearth *instance, const hearth_config *config, const char *model, hearth_error *error)
 {
     (void)instance, (void)config, (void)model, (void)error;

@@ -1,6 +1,8 @@
-/* Fuzzes what sources of models send and what users name them by: a list of files, from which a choice is made, or a
- * reference. What is chosen has the shards in order; a file name that is taken stays in its folder and can be shown. */
+/* Fuzzes what sources of models send and what users name them by: a list of files, from which a choice is made, the
+ * header of a file, or a reference. What is chosen has the shards in order; a file name that is taken stays in its
+ * folder and can be shown; a header that is whole stays so, whatever follows. */
 #include "base/memory.h"
+#include "pull/gguf_header.h"
 #include "pull/listing.h"
 #include "pull/pull.h"
 #include "pull/web.h"
@@ -63,12 +65,20 @@ static void try_reference(const char *text)
     pull_reference_release(&reference);
 }
 
+static void try_header(const char *bytes, size_t len)
+{
+    bool half = gguf_header_is_whole(bytes, len / 2), whole = gguf_header_is_whole(bytes, len);
+    require(whole || !half);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size > 0 && data[0] == '[') {
         try_listing((const char *)data, size);
+    } else if (size > 0 && data[0] == 'G') {
+        try_header((const char *)data, size);
     } else {
         char *text = mem_strndup((const char *)data, size);
         try_reference(text);

@@ -233,10 +233,27 @@ static int refuse_file(hearth_error *error)
                     ".gguf, or a short name; or run `hearth pull` there");
 }
 
+int pulls_read_reference(const char *text, struct pull_reference *reference, hearth_error *error)
+{
+    *reference = (struct pull_reference){0};
+    if (pull_reference_is_path(text)) return refuse_file(error);
+    char *names = pull_names_path();
+    int rc = pull_reference_read(text, names, reference, error);
+    free(names);
+    return rc == HEARTH_OK && reference->kind == PULL_FILE ? refuse_file(error) : rc;
+}
+
+struct pull_options pulls_options(const struct pull_reference *reference)
+{
+    struct pull_options options = pull_options_default();
+    options.public_only = reference->kind == PULL_URL && reference->short_name == NULL;
+    return options;
+}
+
 static int get_model(struct job *job, const struct pull_reference *reference, const char *folder,
                      struct pull_model *model, hearth_error *error)
 {
-    struct pull_options options = pull_options_default();
+    struct pull_options options = pulls_options(reference);
     /* A model that was pulled by a short name has that name, unless its reference was pulled under another one. */
     char *name = mem_strdup(reference->short_name);
     struct pull_model former;
@@ -249,7 +266,6 @@ static int get_model(struct job *job, const struct pull_reference *reference, co
     options.folder = folder;
     options.name = name;
     options.allow_http = job->insecure;
-    options.public_only = reference->kind == PULL_URL && reference->short_name == NULL;
     options.accept = accept_name;
     options.report = on_progress;
     options.use = serve;
@@ -267,11 +283,7 @@ static int pull(struct job *job, hearth_error *error)
     struct pull_model model = {0};
     char *folder = pull_folder_of(job->pulls->place.config, error);
     if (folder == NULL) return (int)error->code;
-    char *names = pull_names_path();
-    int rc = pull_reference_is_path(job->subject) ? refuse_file(error)
-                                                  : pull_reference_read(job->subject, names, &reference, error);
-    free(names);
-    if (rc == HEARTH_OK && reference.kind == PULL_FILE) rc = refuse_file(error);
+    int rc = pulls_read_reference(job->subject, &reference, error);
     if (rc == HEARTH_OK) {
         tell(job, PULLS_LISTING);
         rc = get_model(job, &reference, folder, &model, error);
@@ -405,8 +417,8 @@ static void end_job(void *ud)
     bool was_cancelled = error->code == HEARTH_CANCELLED;
     if (was_cancelled && job->followers != NULL && !job->pulls->stopping && start(job, error) == HEARTH_OK) return;
     if (was_cancelled && job->pulls->stopping)
-        error_set(error, HEARTH_UNAVAILABLE,
-                  "the server is stopping: what was fetched stays, and the next pull goes on there");
+        error_set(error, HEARTH_UNAVAILABLE, "the server is stopping%s",
+                  job->task.run == NULL ? ": what was fetched stays, and the next pull goes on there" : "");
     for (struct pulls_follower *f = job->followers, *next; f != NULL; f = next) {
         next = f->next;
         f->on_end(f, job->model, error->code == HEARTH_OK ? NULL : error);
@@ -415,6 +427,13 @@ static void end_job(void *ud)
 }
 
 /* ---- Following ---- */
+
+/* A removal, and work that cannot be cancelled, goes on. */
+static void cancel(struct job *job)
+{
+    if (job->task.cancelled != NULL) atomic_store(job->task.cancelled, true);
+    if (!job->removes && job->task.run == NULL) atomic_store(&job->cancelled, true);
+}
 
 static void follow(struct job *job, struct pulls_follower *follower)
 {
@@ -429,7 +448,7 @@ void pulls_leave(struct pulls_follower *follower)
     struct pulls_follower **link = &job->followers;
     while (*link != follower) link = &(*link)->next;
     *link = follower->next;
-    if (job->followers == NULL && !job->removes && job->task.run == NULL) atomic_store(&job->cancelled, true);
+    if (job->followers == NULL) cancel(job);
 }
 
 static int check_served(const struct pulls *pulls, hearth_error *error)
@@ -512,7 +531,7 @@ void pulls_stop(struct pulls *pulls)
 {
     if (pulls == NULL) return;
     pulls->stopping = true;
-    for (struct job *job = pulls->jobs; job != NULL; job = job->next) atomic_store(&job->cancelled, true);
+    for (struct job *job = pulls->jobs; job != NULL; job = job->next) cancel(job);
 }
 
 void pulls_join(struct pulls *pulls)

@@ -13,6 +13,8 @@
 
 struct http_server;
 struct job;
+struct pull_options;
+struct pull_reference;
 struct pulls;
 
 /* Where models come to and go from. */
@@ -39,7 +41,7 @@ struct pulls_news {
 };
 
 struct pulls_follower {
-    void (*on_news)(struct pulls_follower *follower, const struct pulls_news *news);
+    void (*on_news)(struct pulls_follower *follower, const struct pulls_news *news); /* of a pull alone */
     /* The last call. `model` is the name of what was pulled; an error: it was not. */
     void (*on_end)(struct pulls_follower *follower, const char *model, const hearth_error *error);
     struct job *job; /* set by pulls.c, as the next */
@@ -60,17 +62,24 @@ void pulls_close(struct pulls *pulls); /* after http_close() */
  * will be no call. */
 int pulls_pull(struct pulls *pulls, const char *reference, bool insecure, struct pulls_follower *follower,
                hearth_error *error);
-/* Another piece of work on the models folder. It may block, and goes on where its follower leaves; `release` is called
- * when it is over, also where it did not begin. */
+/* Another piece of work about models. It may block; `release` is called when it is over, also where it did not begin.
+ */
 struct pulls_task {
     int (*run)(void *ud, hearth_error *error);
     void (*release)(void *ud);
     void *ud;
+    _Atomic bool *cancelled; /* set where its follower leaves, or the server stops; NULL: it goes on */
 };
 int pulls_run(struct pulls *pulls, const struct pulls_task *task, struct pulls_follower *follower, hearth_error *error);
 int pulls_remove(struct pulls *pulls, const char *model, struct pulls_follower *follower, hearth_error *error);
 
 void pulls_leave(struct pulls_follower *follower);
+
+/* Reads a reference that a request names: none to a file of this machine. Release it in either case. Any thread. */
+int pulls_read_reference(const char *text, struct pull_reference *reference, hearth_error *error);
+
+/* How what such a reference means is fetched. Any thread. */
+struct pull_options pulls_options(const struct pull_reference *reference);
 
 /* The models folder, to be freed. NULL with HEARTH_UNSUPPORTED: it is not served here (server.serve_pulled). Any
  * thread. */

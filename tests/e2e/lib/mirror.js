@@ -14,6 +14,9 @@ export const plainEnvironment = {
   HF_TOKEN: '', HF_ENDPOINT: '', HEARTH_MODELS: '', HEARTH_NAMES: '', XDG_DATA_HOME: '', XDG_CONFIG_HOME: '',
 };
 
+// A file may be an object in place of a buffer: {length, digest, subarray(first, end)}.
+const digestOf = (bytes) => bytes.digest ?? sha256(bytes);
+
 // With `tls`, a certificate and its key, it speaks HTTPS. `files` is what it has: {'owner/repo/path': Buffer}, in whose URLs /resolve/main/ comes after the repository; below
 // /files/ they are plain.
 // `faults.answer(request, response, file)` may answer in place of it, and then gives true; file: {name, bytes, etag}.
@@ -66,7 +69,7 @@ export class Mirror {
   // A file as it is now.
   file(name) {
     const bytes = this.files[name];
-    return { name, bytes, etag: `"${sha256(bytes).slice(0, 16)}"` };
+    return { name, bytes, etag: `"${digestOf(bytes).slice(0, 16)}"` };
   }
 
   // A page of Hugging Face's list of a repository; `listed` changes what it says of a file.
@@ -74,7 +77,7 @@ export class Mirror {
     const own = Object.keys(this.files).filter((name) => name.startsWith(`${repository}/`));
     const entries = own.map((name) => {
       const bytes = this.files[name];
-      const says = { size: bytes.length, oid: sha256(bytes), ...this.listed[name] };
+      const says = { size: bytes.length, oid: digestOf(bytes), ...this.listed[name] };
       return { type: 'file', path: name.slice(repository.length + 1), size: says.size, oid: '0', lfs: { oid: says.oid, size: says.size, pointerSize: 1 } };
     });
     if (own.length === 0) return response.writeHead(401).end('Invalid username or password.');
