@@ -255,10 +255,11 @@ export class Chat {
   // What was half written comes back afterwards.
   edit(message) {
     if (message.running) { this.say('This reply is still being written.'); return; }
+    if (message === this.editing) { find('composer-text').focus(); return; }
     const field = find('composer-text');
     const written = { text: field.value, files: this.attachments.files };
     if (!this.editing) this.draft = written;
-    else if (this.editing !== message) this.changes.set(this.editing, written);
+    else this.changes.set(this.editing, written);
     this.editing = message;
     const { text, files } = this.changes.get(message) ?? { text: message.text, files: message.files ?? [] };
     this.attachments.swap(files);
@@ -300,6 +301,7 @@ export class Chat {
     if (!conversation.messages[message.id]) { this.say('The message was deleted. Copy the text, and leave with Escape.'); return; }
     this.endEditing();
     for (const name of ['files', 'cut', 'stopped', 'error']) delete message[name];
+    this.changes.delete(message);
     Object.assign(message, said, { changed: true });
     touch(message);
     nameAfter(conversation, message);
@@ -376,6 +378,7 @@ export class Chat {
   // Continues a reply that was cut off, stopped or broken off: what it has is the beginning of what the model writes. One
   // that others follow goes on in a branch of its own.
   async more(message) {
+    this.changes.delete(message);
     const { conversation } = this;
     if (this.running) return;
     if (this.editing?.id === message.id) this.endEditing();

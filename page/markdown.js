@@ -106,6 +106,7 @@ export class MarkdownView {
   forget() {
     this.text = '';
     this.raws = []; // the text of each block
+    this.defines = []; // [name, what it means] of each that is a definition such as [1]: https://…, else null
     this.links = {};
   }
 
@@ -130,15 +131,16 @@ export class MarkdownView {
   render(text, grows) {
     let first = grows && text.startsWith(this.text) ? this.settled() : 0;
     const at = this.raws.slice(0, first).reduce((n, raw) => n + raw.length, 0);
-    let tokens = lexFrom(text.slice(at), first > 0 ? this.links : {});
+    let tokens = lexFrom(text.slice(at), Object.fromEntries(this.defines.slice(0, first).filter(Boolean)));
     const isNew = JSON.stringify(tokens.links) !== JSON.stringify(this.links); // [1]: https://… at the end gives [1] before it its meaning
     if (isNew) {
       if (first > 0) tokens = lexFrom(text, {});
       first = 0;
       this.raws = [];
     }
-    tokens.forEach(({ raw }, k) => {
+    tokens.forEach(({ raw, type, tag, href, title }, k) => {
       const i = first + k;
+      this.defines[i] = type === 'def' ? [tag, { href, title }] : null;
       if (this.raws[i] === raw) return;
       const block = renderBlock(tokens[k]);
       if (this.element.children[i]) this.element.children[i].replaceWith(block);

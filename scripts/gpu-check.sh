@@ -51,4 +51,6 @@ if [ -z "${LAVAPIPE:-}" ]; then
     export BENCH_SHAPE=${BENCH_SHAPE:-$eight_billion}
 fi
 # On lavapipe rates say nothing of a card, and are left out unless a small shape is named.
+# The llama-server of this machine computes on the CPU.
+export BENCH_LLAMA_SERVER=${BENCH_LLAMA_SERVER:-/dev/null}
 [ -z "${BENCH_SHAPE:-}" ] || BENCH_PAIRS=${BENCH_PAIRS:-1} HEARTH_BUILD=build/portable bench/run.sh full restore idle gap decode prefill restart

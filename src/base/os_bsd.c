@@ -510,6 +510,10 @@ void os_close_from(int first)
 
 int os_open_process(pid_t pid)
 {
+    if (pid <= 0) {
+        errno = EINVAL;
+        return -1;
+    }
     int queue = close_on_exec(kqueue());
     struct kevent change;
     EV_SET(&change, (uintptr_t)pid, EVFILT_PROC, EV_ADD, NOTE_EXIT, 0, NULL);

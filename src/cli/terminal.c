@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BAR_WIDTH 30

@@ -147,7 +147,8 @@ static void guess(struct engine *engine, struct slot *slot)
     struct found found = find(engine, slot);
     /* A grammar whose guesses are mostly wrong is asked now and then. */
     double chance = chances_of(&engine->drafting.chances, &draft->chances, DRAFT_GRAMMAR, draft->streak);
-    bool may_ask = chance >= TRIED_CHANCE / 2 || metric_get(&engine->stats->ticks) % TRIED_EVERY == 0;
+    bool may_ask = engine->drafting.credit_ns >= 0; /* its time is nobody's where nothing is computed */
+    may_ask = may_ask && (chance >= TRIED_CHANCE / 2 || metric_get(&engine->stats->ticks) % TRIED_EVERY == 0);
     if (params->sources[DRAFT_GRAMMAR] && found.match.len < LONG_MATCH && may_ask) {
         draft->n = llm_sampler_guess(slot->run->sampler, draft->tokens, params->n_max);
         draft->source = DRAFT_GRAMMAR;
@@ -513,7 +514,8 @@ static void miss(struct engine *engine, const struct choice *choice, int32_t n_r
     int32_t replies = (int32_t)choice->n + choice->n_again;
     double plain = row_times_of(&drafting->row_times, replies);
     double row_ns = (row_times_most(&drafting->row_times, replies + n_rows) - plain) / n_rows;
-    double copies = drafting->marks ? drafting->mark_ns + drafting->back_ns : 0;
+    double again = row_times_most(&drafting->row_times, replies + n_rows); /* where it is wrong, as marks_ns() has it */
+    double copies = drafting->marks ? drafting->mark_ns + drafting->back_ns + again : 0;
     for (size_t i = 0; i < choice->n && n_rows > 0; i++) {
         int32_t n = 0;
         for (int32_t k = 0; k < n_rows; k++) n += choice->order[k] == (int32_t)i;

@@ -42,14 +42,18 @@ void draft_miss(struct slot *slot, int32_t n, double cost, double worth)
     memcpy(missed->tokens, draft->tokens, (size_t)n * sizeof *missed->tokens);
 }
 
+static void end_missed(struct drafting *drafting, struct draft_missed *missed)
+{
+    if (missed->n > 0) drafting->missed_ns += missed->right * missed->worth - missed->cost;
+    missed->n = 0;
+}
+
 static void note_missed(struct drafting *drafting, struct draft_missed *missed, int32_t token)
 {
     if (missed->n == 0) return;
     bool right = missed->tokens[missed->right] == token;
     missed->right += right;
-    if (right && missed->right < missed->n) return;
-    drafting->missed_ns += missed->right * missed->worth - missed->cost;
-    missed->n = 0;
+    if (!right || missed->right == missed->n) end_missed(drafting, missed);
 }
 
 bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token)
@@ -87,6 +91,7 @@ void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int3
     struct draft *draft = &slot->run->draft;
     struct drafting *drafting = &engine->drafting;
     drafting->accepted += accepted;
+    if (slot->run->ending.how != GOES_ON) end_missed(drafting, &draft->missed);
     if (accepted + 1 < drafting->fewest) drafting->fewest = accepted + 1;
     draft->n_drafted += drafted;
     draft->n_accepted += accepted;

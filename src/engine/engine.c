@@ -442,6 +442,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->batch = mem_alloc((size_t)context.n_batch * sizeof *engine->batch);
     tick_budget_init(&engine->tick_budget, params->max_token_gap_ns, PREFILL_CHUNK / 2);
     engine->tick_budget.copies_from = llm_copies_from(engine->context);
+    engine->tick_budget.copied_tokens = engine->n_ubatch;
     /* Flash attention splits one token's row among the threads, and the result depends on where. */
     thread_scaling_init(&engine->scaling, llm_threads(engine->context),
                         engine->deterministic || llm_on_devices(engine->context));

@@ -25,19 +25,28 @@ enum { SMALL, TILED };
 #define LIKE       64
 #define LEAST_PART 64
 
+/* By how much a call of few tokens lets the copies count less, so that they are tried again some day: half after 700.
+ */
+#define FORGETS 0.999
+
 void tick_budget_init(struct tick_budget *p, int64_t max_token_gap_ns, int32_t first_tokens)
 {
     *p = (struct tick_budget){.max_ns = (double)max_token_gap_ns * AIM, .first = first_tokens, .last = first_tokens};
 }
 
-/* How many tokens at this cost fit into a tick of `ns` nanoseconds. */
-static double fitting(const struct tick_budget *p, double ns, double token_ns)
+/* How many tokens at this cost fit into a tick of `ns` nanoseconds, `fixed` of which it takes without them. */
+static double fitting_behind(double ns, double fixed, double token_ns)
 {
-    double room = ns - p->call_ns;
+    double room = ns - fixed;
     /* Where a tick exceeds the limit even without prompt tokens, or nearly so, prompts must progress all the same: they
      * may add half of what the tick costs anyway. */
-    if (room < p->call_ns / 2) room = p->call_ns / 2;
+    if (room < fixed / 2) room = fixed / 2;
     return room / token_ns;
+}
+
+static double fitting(const struct tick_budget *p, double ns, double token_ns)
+{
+    return fitting_behind(ns, p->call_ns, token_ns);
 }
 
 /* Tokens of the whole tiles that a tick can hold. 0: not even one tile. */
@@ -51,16 +60,26 @@ static double whole_tiles(const struct tick_budget *p, double ns)
 }
 
 /* Tokens where weights are copied for calls of many: as many as there is time for beside the copies, or fewer than
- * cause them. Where the copies were never seen one call finds out. */
+ * cause them. Where the copies were never seen one call finds out. Where the replies alone cause them, they are part of
+ * what a call costs anyway. */
 static double beside_copies(const struct tick_budget *p, const struct tick_room *room)
 {
-    double least = p->copies_from - room->reply_tokens, tokens = p->first;
-    if (least < 1) least = 1;
-    if (p->token_ns[SMALL] > 0) tokens = fitting(p, room->ns, p->token_ns[SMALL]);
-    if (p->token_ns[TILED] <= 0) return tokens < least || p->token_ns[SMALL] > 0 ? tokens : least - 1;
-    double many = (room->ns - p->call_ns - p->copy_ns) / p->token_ns[TILED];
-    if (many >= least) return many;
-    return tokens < least ? tokens : least - 1;
+    double least = p->copies_from - room->reply_tokens, few = p->first, many_ns = p->token_ns[TILED];
+    if (least <= 1) {
+        double fixed =
+            p->call_ns + (least == 1 ? p->copy_ns : 0); /* with one reply less they are not in a call's time */
+        return many_ns > 0 ? fitting_behind(room->ns, fixed, many_ns) : p->first;
+    }
+    if (p->token_ns[SMALL] > 0)
+        few = fitting(p, room->ns, p->token_ns[SMALL]);
+    else if (many_ns > 0)
+        few = fitting(p, room->ns, many_ns * SMALL_IS_DEARER);
+    if (few >= least) few = least - 1;
+    if (many_ns <= 0) return p->token_ns[SMALL] > 0 ? least : few;
+    double many = (room->ns - p->call_ns - p->copy_ns) / many_ns, limit = p->last >= least ? 2.0 * p->last : least;
+    if (many < least) return few;
+    if (many > limit) many = limit;
+    return many < p->copied_tokens ? many : p->copied_tokens;
 }
 
 static int32_t keep_to(struct tick_budget *p, const struct tick_room *room, double tokens)
@@ -92,6 +111,7 @@ int32_t tick_budget_next(struct tick_budget *p, const struct tick_room *room)
 
 double tick_budget_token_ns(const struct tick_budget *p)
 {
+    if (p->copies_from > 0 && p->token_ns[TILED] > 0) return p->token_ns[TILED] + p->copy_ns / p->copied_tokens;
     return p->token_ns[TILED] > 0 ? p->token_ns[TILED] : p->token_ns[SMALL];
 }
 
@@ -99,6 +119,10 @@ double tick_budget_token_ns(const struct tick_budget *p)
 static void note_copies(struct tick_budget *p, int32_t tokens, double extra)
 {
     struct tick_copies *c = &p->copies;
+    double expected = (p->copy_ns + tokens * p->token_ns[TILED]) * OUT_OF_THE_ORDINARY;
+    bool slow = p->token_ns[TILED] > 0 && extra > expected;
+    if (slow && !p->was_slow) extra = expected;
+    p->was_slow = slow;
     c->n = c->n * FADES + 1;
     c->tokens = c->tokens * FADES + tokens;
     c->ns = c->ns * FADES + extra;
@@ -125,11 +149,12 @@ void tick_budget_observe(struct tick_budget *p, const struct tick_cost *tick, in
      * budget count. */
     if (tick->prompt_tokens * 2 < tick->allowed) return;
     double extra = (double)ns - p->call_ns;
+    if (extra < (double)ns / 4) extra = (double)ns / 4; /* the fixed cost cannot be nearly all: it was overestimated */
     if (p->copies_from > 0 && tick->prompt_tokens + tick->reply_tokens >= p->copies_from) {
-        note_copies(p, tick->prompt_tokens, extra > 0 ? extra : 0);
+        note_copies(p, tick->prompt_tokens, extra);
         return;
     }
-    if (extra < (double)ns / 4) extra = (double)ns / 4; /* the fixed cost cannot be nearly all: it was overestimated */
+    p->copy_ns *= FORGETS;
     bool tiled = p->copies_from == 0 && tick->prompt_tokens + tick->reply_tokens >= ATTENTION_TILE;
     double token_ns = extra / tick->prompt_tokens, before = p->token_ns[tiled], most = before * OUT_OF_THE_ORDINARY;
     bool slow = before > 0 && token_ns > most;

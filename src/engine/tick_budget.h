@@ -27,8 +27,9 @@ struct tick_budget {
     double call_ns;     /* nanoseconds of a tick without prompt tokens; 0: not known yet */
     double token_ns[2]; /* nanoseconds that a prompt token adds: in a tick of less than a tile; of a tile and more; 0:
                            not known yet */
-    int32_t
-        copies_from; /* tokens of a call from which weights are copied for it; 0: never. Set after tick_budget_init() */
+    /* Tokens of a call from which weights are copied for it, 0: never; and for how many they are copied once. Set after
+     * tick_budget_init(). */
+    int32_t copies_from, copied_tokens;
     struct tick_copies copies;
     double copy_ns; /* nanoseconds that it takes, once it was seen */
     int32_t last;   /* tokens of the last budget */

@@ -15,7 +15,6 @@
 
 #include <event2/buffer.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -77,6 +77,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->n_swa = info->n_swa;
     context->full_windows = params->full_windows;
     context->on_devices = llm_has_devices(info);
+    context->divided = info->divided && llm_has_gpu();
     /* A head attends, whatever the layers before it do. */
     context->recurrent =
         params->head == LLM_HEAD_NONE && (info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID);
@@ -344,8 +345,9 @@ bool llm_on_devices(const struct llm_context *context)
 int32_t llm_copies_from(const struct llm_context *context)
 {
     const char *given = getenv("GGML_OP_OFFLOAD_MIN_BATCH"); /* llama.cpp's, which each backend reads for itself */
-    if (!context->translated.op_offload || !llm_has_gpu()) return 0;
-    return given != NULL && atoi(given) > 0 ? atoi(given) : 32;
+    long tokens = given == NULL ? 0 : strtol(given, NULL, 10);
+    if (!context->translated.op_offload || !context->divided) return 0;
+    return tokens > 0 && tokens < INT32_MAX ? (int32_t)tokens : 32;
 }
 
 int32_t llm_threads(const struct llm_context *context)

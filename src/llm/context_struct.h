@@ -12,6 +12,7 @@ struct llm_context {
     int32_t window, n_seq, n_vocab, n_swa;
     bool full_windows;
     bool on_devices; /* some device is one: decode calls may return before they are computed */
+    bool divided;    /* some weights lie on a GPU, others in the machine's memory */
     bool recurrent;  /* in some layers or in all: their state cannot go back */
     enum llm_head head;
     int32_t n_row;                    /* of a hidden row of the output */

@@ -375,6 +375,8 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     describe(model, loading->file);
     find_layer_bytes(model, loading);
     model->info.remote = model->n_servers > 0;
+    model->info.divided = params->n_overrides > 0 || params->n_cpu_moe > 0 || params->cpu_moe ||
+                          (params->n_gpu_layers > 0 && params->n_gpu_layers <= model->info.n_layer);
     model->info.mtp = loading->mtp;
     model->special_tokens = llm_special_tokens_open(model->vocab);
     model->splitter = llm_splitter_open(model);

@@ -55,6 +55,7 @@ struct llm_model_info {
     hearth_model_kind kind;
     bool has_decoder; /* false: an encoder, good for embeddings only */
     bool remote;      /* devices of other machines may have layers and cells */
+    bool divided;     /* some weights are to lie on devices, and others in the machine's memory */
     bool mtp;         /* an MTP head was loaded: a layer that guesses the token after the next */
     struct llm_eagle eagle;
     uint64_t size_bytes, n_params;

@@ -253,7 +253,7 @@ struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int
         memcpy(own->cpus, cpus.v, sizeof cpus.v);
     }
     /* ggml takes the thread that makes a pool for the one that computes with it. */
-    struct llm_thread_place before = {.has_cpus = true};
+    struct llm_thread_place before = {.has_cpus = own->has_cpus}; /* else ggml leaves them as they are */
     struct sched_param param;
     os_allowed_cpus(before.cpus, MOST_CPUS);
     pthread_getschedparam(pthread_self(), &before.policy, &param);

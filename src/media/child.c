@@ -16,7 +16,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,11 +78,8 @@ static int file_of(const struct media_bytes *upload)
 
 /* ---- In the child, where only calls are made that are safe after fork() ---- */
 
-static void limit(int what, rlim_t most)
-{
-    struct rlimit both = {.rlim_cur = most, .rlim_max = most};
-    setrlimit(what, &both);
-}
+/* A macro, since the type of `what` is an enumeration here and a number there. */
+#define LIMIT(what, most) setrlimit((what), &(const struct rlimit){.rlim_cur = (most), .rlim_max = (most)})
 
 /* The parameters of a child. */
 struct start {
@@ -98,15 +94,15 @@ static void become(const struct start *start, const struct media_program *progra
 {
     static char *const environment[] = {(char *)"PATH=/usr/bin:/bin", (char *)"LC_ALL=C.UTF-8", NULL};
     os_end_with_parent(SIGKILL);
-    limit(RLIMIT_CPU, 4 * (rlim_t)program->seconds); /* of all its threads */
-    limit(RLIMIT_AS, program->most_memory);
-    limit(RLIMIT_FSIZE, 0);
-    limit(RLIMIT_CORE, 0);
-    limit(RLIMIT_NOFILE, 64);
+    LIMIT(RLIMIT_CPU, 4 * (rlim_t)program->seconds); /* of all its threads */
+    LIMIT(RLIMIT_AS, program->most_memory);
+    LIMIT(RLIMIT_FSIZE, 0);
+    LIMIT(RLIMIT_CORE, 0);
     int nothing = open("/dev/null", O_WRONLY);
     if (dup2(start->input, 0) == 0 && dup2(start->output, 1) == 1 && dup2(nothing, 2) == 2 &&
         confine_self(&start->means, start->files)) {
         os_close_from(3);
+        LIMIT(RLIMIT_NOFILE, 64); /* now that there is none beyond: some systems close up to it */
         execve(start->path, start->argv, environment);
     }
     _exit(127);

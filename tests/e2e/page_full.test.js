@@ -127,6 +127,9 @@ test('what was begun in place of one message is there again after another one', 
   await page.fill('#composer-text', 'Two, changed');
   await edit(0);
   assert.equal(await field(), 'One, changed');
+  await page.fill('#composer-text', 'One, changed again');
+  await edit(0);
+  assert.equal(await field(), 'One, changed again', 'it is edited already');
   await edit(1);
   assert.equal(await field(), 'Two, changed');
   await page.keyboard.press('Escape');

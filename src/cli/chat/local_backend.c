@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 struct inbox {
     pthread_mutex_t lock;

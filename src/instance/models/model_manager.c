@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __GLIBC__
-#endif
 
 /* ---- Choosing the next model to load or unload; with the mutex held ---- */
 

@@ -116,11 +116,12 @@ static void memory_and_processors_are_counted(void **state)
         first = i;
     }
     assert_true(n > 0);
-    assert_int_equal(os_core_of(first), os_core_of(first));
     only[first] = true;
     os_keep_to_cpus(only, OS_CPUS);
     os_allowed_cpus(now, OS_CPUS);
+#ifndef __APPLE__ /* which gives no choice */
     assert_memory_equal(now, only, sizeof now);
+#endif
     os_keep_to_cpus(cpus, OS_CPUS);
     assert_true(os_free_memory() > 1 << 20);
     void *memory = malloc(1000);
@@ -261,6 +262,66 @@ static void the_program_knows_its_path(void **state)
     assert_int_equal(access(os_same_program(), X_OK), 0);
 }
 
+/* A pipe's ends, sockets, and descriptors that come with a message are not there for a program that a child becomes. */
+static void descriptors_are_closed_on_exec(void **state)
+{
+    (void)state;
+    int ends[2], pair[2], passed = -1;
+    char byte = 'x';
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec bytes = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    assert_int_equal(os_pipe(ends), 0);
+    assert_int_equal(fcntl(ends[0], F_GETFD), FD_CLOEXEC);
+    assert_int_equal(fcntl(ends[1], F_GETFD), FD_CLOEXEC);
+    int fd = os_socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    assert_false(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    close(fd);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(head), &ends[0], sizeof(int));
+    assert_int_equal(os_send_message(pair[0], &message), 1);
+    message.msg_controllen = sizeof control.bytes;
+    assert_int_equal(os_receive_message(pair[1], &message), 1);
+    memcpy(&passed, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof passed);
+    assert_int_equal(fcntl(passed, F_GETFD), FD_CLOEXEC);
+    const int all[] = {ends[0], ends[1], pair[0], pair[1], passed};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) close(all[i]);
+}
+
+static void times_of_files_and_locales_and_mutexes(void **state)
+{
+    (void)state;
+    struct stat status;
+    int fd = os_open_nameless();
+    time_t now = time(NULL);
+    assert_int_equal(fstat(fd, &status), 0);
+    assert_true(os_time_of_content(&status).tv_sec >= now - 2 && os_time_of_content(&status).tv_sec <= now + 2);
+    assert_true(os_time_of_inode(&status).tv_sec >= now - 2 && os_time_of_inode(&status).tv_sec <= now + 2);
+    os_expect_reading(fd);
+    close(fd);
+    struct os_locale locale;
+    os_locale_enter(&locale);
+    assert_true(strtod("1.5", NULL) == 1.5);
+    os_locale_leave(&locale);
+    pthread_mutex_t mutex;
+    os_mutex_init_brief(&mutex);
+    assert_int_equal(pthread_mutex_lock(&mutex), 0);
+    assert_int_equal(pthread_mutex_trylock(&mutex), EBUSY);
+    assert_int_equal(pthread_mutex_unlock(&mutex), 0);
+    pthread_mutex_destroy(&mutex);
+    os_trim_heap();
+    assert_true(os_count_waits() >= 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +339,8 @@ int main(void)
         cmocka_unit_test(a_waker_wakes_until_it_is_cleared),
         cmocka_unit_test(signals_are_taken_from_a_descriptor),
         cmocka_unit_test(the_program_knows_its_path),
+        cmocka_unit_test(descriptors_are_closed_on_exec),
+        cmocka_unit_test(times_of_files_and_locales_and_mutexes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -394,7 +394,8 @@ struct machine {
     double call_ms;
 };
 
-static double few_ms; /* more, for each of the first 8 rows; 0 unless a test says so */
+/* More, for each of the first 8 rows, and for a call of 32; 0 unless a test says so. */
+static double few_ms, copy_ms;
 
 static void be_machine(struct rig *rig, const struct machine *machine)
 {
@@ -402,6 +403,8 @@ static void be_machine(struct rig *rig, const struct machine *machine)
     fake_llm.call_ns = machine->call_ms > 0 ? (int64_t)(machine->call_ms * 1e6) : 10000000;
     fake_llm.token_ns = (int64_t)(machine->row_ms * 1e6);
     fake_llm.few_ns = (int64_t)(few_ms * 1e6);
+    fake_llm.copies_from = copy_ms > 0 ? 32 : 0;
+    fake_llm.copy_ns = (int64_t)(copy_ms * 1e6);
     fake_llm.state_ns = (int64_t)(machine->state_ms * 1e6);
     fake_llm.cuts = machine->cuts;
 }
@@ -733,6 +736,19 @@ static int64_t drafted_after(struct rig *rig, struct asked first, struct asked s
     return n;
 }
 
+/* Copies of weights for each call of 32 tokens and more take a second. Prompts that were computed alone have shown it.
+ */
+static void copies_of_weights_beside_a_stream_are_made_once(void **state)
+{
+    double gap;
+    copy_ms = 1000;
+    double ms =
+        run_beside_a_known_reply(*state, &(struct machine){.row_ms = 1, .cuts = true}, false, 2500, 2, &gap).prompt_ms;
+    copy_ms = 0;
+    print_message("a prompt of 2,500 tokens beside a stream, copies of a second: %.0f ms, a gap of %.0f\n", ms, gap);
+    assert_true(gap <= 1100 && ms <= 5000);
+}
+
 static void no_token_crosses_from_one_scope_to_another(void **state)
 {
     struct rig *rig = *state;
@@ -773,6 +789,7 @@ int main(void)
         engine_test(long_drafts_and_calls_without_take_the_place_of_short_ones),
         engine_test(replies_beside_each_other_keep_to_the_gap),
         engine_test(a_prompt_beside_a_drafting_stream_is_as_fast),
+        engine_test(copies_of_weights_beside_a_stream_are_made_once),
         engine_test(no_token_crosses_from_one_scope_to_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

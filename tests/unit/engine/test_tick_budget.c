@@ -143,44 +143,65 @@ static void a_tick_out_of_the_ordinary_does_not_end_the_use_of_tiles(void **stat
     assert_in_range(read_deep_prompt(&tick_budget, true, 250), 5500, 8000);
 }
 
-/* Weights are copied for calls of 32 tokens and more, which takes `copy`. The longest of 200 ticks after the first few,
- * and how many tokens they have had in all. A prompt was computed alone before, if `alone`. */
-static int64_t longest_beside_copies(int64_t copy, bool alone, int64_t *all)
+/* A machine that copies weights for calls of 32 tokens and more, which takes `copy_ms`. A token takes a quarter of a
+ * millisecond then, else `few_ms`. So many replies stream beside the prompts; times vary by a tenth to either side. A
+ * prompt was computed alone before, if `alone`. */
+struct copying {
+    int64_t copy_ms, few_ms;
+    int32_t streams;
+    bool alone;
+};
+
+/* Of 200 ticks, the longest after the first few; and how many tokens of prompts they have had each. */
+static int64_t longest_beside_copies(const struct copying *machine, int64_t *tokens_each)
 {
     struct tick_budget tick_budget;
-    int64_t longest = 0;
+    int64_t longest = 0, all = 0;
     tick_budget_init(&tick_budget, 250 * MS, 128);
     tick_budget.copies_from = 32;
-    for (int i = 0; i < 5; i++) observe(&tick_budget, 0, 0, 12 * MS);
+    tick_budget.copied_tokens = 512;
+    bool always = machine->streams >= 32;
+    int64_t plain = (10 + (always ? machine->copy_ms + machine->streams / 4 : machine->streams * machine->few_ms)) * MS;
+    for (int i = 0; i < 5; i++) observe(&tick_budget, 0, 0, plain);
     const int32_t sizes[] = {512, 512, 300};
-    for (int i = 0; alone && i < 3; i++)
+    for (int i = 0; machine->alone && i < 3; i++)
         tick_budget_observe(&tick_budget, &(struct tick_cost){sizes[i], 0, sizes[i]},
-                            10 * MS + copy + sizes[i] * MS / 4);
-    *all = 0;
+                            10 * MS + machine->copy_ms * MS + sizes[i] * MS / 4);
     for (int i = 0; i < 200; i++) {
-        int32_t tokens = next_budget(&tick_budget);
-        bool copies = tokens + 1 >= 32;
-        int64_t ns = 10 * MS + (copies ? copy + (tokens + 1) * MS / 4 : (tokens + 1) * 5 * MS);
-        if (i >= (alone ? 1 : 3) && ns > longest) longest = ns;
-        *all += tokens;
-        observe(&tick_budget, tokens, tokens, ns);
+        int32_t tokens = tick_budget_next(
+            &tick_budget,
+            &(struct tick_room){.ns = tick_budget.max_ns, .reply_tokens = machine->streams, .most = 2048});
+        int32_t n = tokens + machine->streams;
+        int64_t ns = 10 * MS + (n >= 32 ? machine->copy_ms * MS + n * MS / 4 : n * machine->few_ms * MS);
+        ns = ns * (90 + i * 7 % 21) / 100;
+        if (i >= 3 && ns > longest) longest = ns;
+        all += tokens;
+        tick_budget_observe(&tick_budget, &(struct tick_cost){tokens, machine->streams, tokens}, ns);
     }
+    *tokens_each = all / 200;
     return longest;
 }
 
-/* Smaller calls take 165 ms for 30 tokens. With copies that take no longer than the gap, one has hundreds. */
 static void weights_are_copied_where_the_gap_has_room_for_it(void **state)
 {
     (void)state;
-    const int64_t copies[] = {0, 20, 50, 100, 150, 200, 400, 1000, 3000};
-    for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
-        for (int alone = 0; alone < 2; alone++) {
-            int64_t all, room = 225 - 10 - copies[i], longest = longest_beside_copies(copies[i] * MS, alone, &all);
-            print_message("copies of %d ms: %d tokens a tick, the longest of %d ms\n", (int)copies[i], (int)(all / 200),
-                          (int)(longest / MS));
-            assert_true(longest <= 255 * MS);
-            assert_true(all / 200 >= (room > 20 ? room * 4 * 8 / 10 : 28));
-        }
+    const int64_t copies[] = {0, 20, 50, 100, 150, 400, 1000, 3000}, few[] = {2, 5, 10, 20};
+    const int32_t streams[] = {1, 4, 31, 32, 40};
+    for (size_t i = 0; i < 8 * 4 * 5 * 2; i++) {
+        const struct copying machine = {copies[i % 8], few[i / 8 % 4], streams[i / 32 % 5], i / 160 == 1};
+        int64_t each, longest = longest_beside_copies(&machine, &each);
+        /* Calls of the streams alone copy from 32 on, and prompts may add half of what a call costs anyway. */
+        bool has_to = machine.streams + 1 >= 32;
+        int64_t room = 225 - 10 - machine.copy_ms, fits = 190 / machine.few_ms < 31 ? 190 / machine.few_ms : 31;
+        int64_t least = has_to ? 8 : room > 50 ? (room < 128 ? room * 2 : 256) : (fits - machine.streams) * 2 / 3;
+        int64_t most = has_to ? 300 + (machine.copy_ms + machine.streams * machine.few_ms) * 3 / 2 : 260;
+        if (each < least || longest > most * MS)
+            print_error("copies of %d ms, %d ms a token, %d streams%s: %d tokens a tick, for at least %d; the longest "
+                        "of %d ms\n",
+                        (int)machine.copy_ms, (int)machine.few_ms, machine.streams,
+                        machine.alone ? ", alone before" : "", (int)each, (int)least, (int)(longest / MS));
+        assert_true(each >= least && each >= 1);
+        assert_true(longest <= most * MS);
     }
 }
 
