@@ -138,7 +138,7 @@ void llm_set_threads(struct llm_context *context, int32_t n);
  * threads' CPU time says anything about the threads. */
 bool llm_on_devices(const struct llm_context *context);
 
-/* Tokens of a call from which llama.cpp copies weights that lie in the machine's memory to a GPU for it (op_offload);
+/* Tokens of a call from which llama.cpp copies weights that lie in the machine's memory to a GPU for it (op_offload).
  * 0: never, as where all of them or none are on the GPU. */
 int32_t llm_copies_from(const struct llm_context *context);
 

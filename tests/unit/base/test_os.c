@@ -291,7 +291,9 @@ static void descriptors_are_closed_on_exec(void **state)
     assert_int_equal(os_send_message(pair[0], &message), 1);
     message.msg_controllen = sizeof control.bytes;
     assert_int_equal(os_receive_message(pair[1], &message), 1);
-    memcpy(&passed, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof passed);
+    head = CMSG_FIRSTHDR(&message);
+    assert_non_null(head);
+    if (head != NULL) memcpy(&passed, CMSG_DATA(head), sizeof passed);
     assert_int_equal(fcntl(passed, F_GETFD), FD_CLOEXEC);
     const int all[] = {ends[0], ends[1], pair[0], pair[1], passed};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) close(all[i]);
