@@ -116,7 +116,7 @@ test('what was begun in place of one message is there again after another one', 
   const server = await start(t);
   const page = await openPage(t, await browser(t), await withReplies(t, server, echo));
   await page.waitForFunction(() => document.querySelector('#model').options.length > 0);
-  for (const words of ['One?', 'Two?']) { await send(page, words); await page.getByText(words).waitFor(); await nothing(page); }
+  for (const [i, words] of ['One?', 'Two?'].entries()) { await send(page, words); await page.locator('.message.assistant').nth(i).waitFor(); await nothing(page); }
   await page.fill('#composer-text', 'Three, half');
   const edit = (i) => page.locator('.message.user').nth(i).getByRole('button', { name: 'Edit this message in a new branch' }).click();
   const field = () => page.inputValue('#composer-text');
