@@ -251,3 +251,31 @@ test('a reply that broke off with an error can be continued, and one that others
   assert.deepEqual(page.faults, []);
   await server.stop();
 });
+
+test('a text that grows looks at each moment as it does when it is shown at once', async (t) => {
+  const server = await start(t);
+  const page = await openPage(t, await browser(t), server.url);
+  const differ = await page.evaluate(async () => {
+    const { MarkdownView } = await import('/page/markdown.js');
+    const texts = [
+      '- one\n- two\n\n  still two\n\n- three\n\nText\nthat is\n===\n\nmore\n\n> quoted\nlazily\n\n> again\n\n',
+      '1. a\n\n   ```c\n   int x;\n\n   int y;\n   ```\n\n2. b\n\n| a | b |\n| - | -: |\n| 1 | 2 |\n\nbehind\n\n```js\nlet a;\n\n\nlet b;\n```\n\nend\n\n',
+      'See [1] and [2].\n\nA paragraph.\n\nAnother.\n\n[1]: https://example.org/a\n\nAnd [1] again.\n\nMore [2].\n\nText.\n\n[2]: https://example.org/b\n\nEnd [1], [2].\n\n',
+      '# H\n\n$$\na + b\n$$\n\nand $x$.\r\n\r\n* * *\n\n<b>no</b>\n\n    code\n\n    more\n\ntext\n- [x] done\n- [ ] not\n\n\n\nlast\n',
+    ];
+    texts.push(texts.join(''), [...texts].reverse().join(''));
+    const found = [];
+    for (const text of texts) {
+      const grows = new MarkdownView();
+      for (let n = 1; n <= text.length; n++) {
+        const whole = new MarkdownView();
+        grows.show(text.slice(0, n), true);
+        whole.show(text.slice(0, n));
+        if (grows.element.innerHTML !== whole.element.innerHTML && found.length < 3) found.push([text.slice(Math.max(0, n - 60), n), grows.element.innerHTML.slice(-300), whole.element.innerHTML.slice(-300)]);
+      }
+    }
+    return found;
+  });
+  assert.deepEqual(differ, []);
+  await server.stop();
+});
